@@ -39,7 +39,7 @@ class Rows:
     nodes: Ints
     seconds: Floats
     epochs: Floats
-    place: Ints  # index into `Measurements.places`
+    place: Ints  # index into `Measurements.places`; 0: unknown
     ended: Floats  # when the newest of its epochs ended
 
     def at(self, chosen: Bools, seconds: Floats) -> Rows:
@@ -69,10 +69,20 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """Sets of GPUs, numbered from 1. Place 0, of which nothing is known, has none."""
+
+    count: int  # with place 0
+    gpus: tuple[GpuKey, ...]  # of all places; of a large gang each node, as ("node", "")
+    place: Ints  # [member] in order
+    gpu: Ints  # [member] index into `gpus`
+
+
+@dataclass(frozen=True, slots=True)
 class Measurements:
     jobs: int  # owners below this index are jobs, the others kinds
     types: tuple[str, ...]  # of GPUs, sorted
-    places: tuple[tuple[GpuKey, ...], ...]  # sets of GPUs; the first is (), for unknown ones
+    places: Places
     kinds: int  # their number, including those of live jobs
     kind: Ints  # of each owner
     script: Ints  # of each owner; kinds of one script differ by their batch size
@@ -102,12 +112,14 @@ class Memo:
     jobs: dict[str, _Read] = field(default_factory=dict)
     kinds: dict[str, _Read] = field(default_factory=dict)
     # Numbers of names in the order of their appearance: of jobs, of kinds, of scripts, of
-    # types of GPU.
+    # types of GPU, of places, from 1, and of GPUs.
     job_names: dict[str, int] = field(default_factory=dict)
     kind_names: dict[str, int] = field(default_factory=dict)
     scripts: dict[str, int] = field(default_factory=dict)
     types: dict[str, int] = field(default_factory=dict)
     places: dict[tuple[GpuKey, ...], int] = field(default_factory=dict)
+    gpus: dict[GpuKey, int] = field(default_factory=dict)
+    members: list[bytes] = field(default_factory=lambda: [b""])  # of each place: its GPUs' numbers
 
 
 def read(
@@ -117,7 +129,7 @@ def read(
     if len(memo.jobs) + len(memo.kinds) > 2 * (len(jobs) + len(kinds)) + GONE_MAX:
         memo.jobs, memo.kinds, memo.job_names, memo.kind_names = {}, {}, {}, {}
         memo.scripts = {}
-        memo.places = {}
+        memo.places, memo.gpus, memo.members = {}, {}, [b""]
     known, kept = memo.jobs, memo.kinds
     of_jobs = [
         one if (one := known.get(job.id)) and one.source is job else _of_job(job, memo)
@@ -134,7 +146,7 @@ def read(
     alone = _table([one.alone for one in owners], COLUMNS)
     beside = _table([one.beside for one in owners], COLUMNS)
     types, rank = _types(memo.types, np.concatenate([alone[:, 0], beside[:, 0]]))
-    places, place = _places(memo.places, np.concatenate([alone[:, 6], beside[:, 6]]))
+    places, place = _places(memo, np.concatenate([alone[:, 6], beside[:, 6]]))
     neighbour, everyone = _neighbours(of_jobs, of_kinds, name.astype(np.int64), memo)
     return Measurements(
         jobs=len(jobs),
@@ -144,8 +156,8 @@ def read(
         kind=kind,
         script=_by_appearance(script),
         size=size,
-        alone=_rows(alone, alones, rank, place),
-        beside=_rows(beside, besides, rank, place),
+        alone=_rows(alone, alones, rank, place[: len(alone)]),
+        beside=_rows(beside, besides, rank, place[len(alone) :]),
         neighbour_row=np.repeat(np.arange(len(beside)), beside[:, 5].astype(np.int64)),
         neighbour=neighbour,
         util=_utils(util, expected, kind, everyone),
@@ -197,13 +209,22 @@ def _bytes(
         if where is None or not SECONDS_MIN < one.seconds < SECONDS_MAX:
             continue
         epochs, together = max(0, one.epochs), len(one.beside)
-        place = memo.places.setdefault(one.where, len(memo.places) + 1) if one.where else 0
+        place = _place(one.where, memo) if one.where else 0
         row = _number(where.type, memo.types), where.gpus, where.nodes, one.seconds, epochs
         (beside if together else alone).extend((*row, together, place, one.at))
         neighbours.extend(_number(other, names) for other in one.beside)
     rows = len(alone) // COLUMNS, len(beside) // COLUMNS
     parts = array("d", (*head, *rows)), alone, beside, neighbours
     return _Read(source, *(part.tobytes() for part in parts))
+
+
+def _place(where: tuple[GpuKey, ...], memo: Memo) -> int:
+    number = memo.places.get(where)
+    if number is None:
+        number = memo.places[where] = len(memo.members)
+        gpus = [memo.gpus.setdefault(key, len(memo.gpus)) for key in dict.fromkeys(where)]
+        memo.members.append(array("d", gpus).tobytes())
+    return number
 
 
 # --- arrays of what was read --------------------------------------------------------------------
@@ -214,11 +235,10 @@ def _table(parts: Sequence[bytes], columns: int) -> Floats:
 
 
 def _rows(table: Floats, lengths: Floats, rank: Ints, place: Ints) -> Rows:
-    """`lengths`: the number of rows of each owner."""
+    """`lengths`: the number of rows of each owner. `place`: of each row."""
     owner = np.repeat(np.arange(len(lengths)), lengths.astype(np.int64))
     type, count, nodes = table[:, :3].astype(np.int64).T
-    at = place[table[:, 6].astype(np.int64)]
-    return Rows(owner, rank[type], count, nodes, table[:, 3], table[:, 4], at, table[:, 7])
+    return Rows(owner, rank[type], count, nodes, table[:, 3], table[:, 4], place, table[:, 7])
 
 
 def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Ints]:
@@ -230,15 +250,20 @@ def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Ints]:
     return tuple(names[number] for number in order), rank
 
 
-def _places(
-    known: Mapping[tuple[GpuKey, ...], int], met: Floats
-) -> tuple[tuple[tuple[GpuKey, ...], ...], Ints]:
-    """The sets of GPUs that were met, sorted, and for each known one its index among them."""
-    names = [(), *known]
-    order = sorted({0, *np.unique(met).astype(np.int64).tolist()}, key=names.__getitem__)
-    rank = np.zeros(len(names), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return tuple(names[number] for number in order), rank
+def _places(memo: Memo, met: Floats) -> tuple[Places, Ints]:
+    """The places that were met, and of each row its index among them."""
+    met = np.append(0.0, met)  # place 0 is the first
+    at = _by_appearance(met)
+    numbers = np.zeros(int(at.max()) + 1, dtype=np.int64)
+    numbers[at] = met
+    members = [memo.members[number] for number in numbers.tolist()]
+    keys = _table(members, 1)[:, 0].astype(np.int64)
+    gpu = _by_appearance(keys)
+    key = np.zeros(int(gpu.max(initial=-1)) + 1, dtype=np.int64)
+    key[gpu] = keys
+    names = list(memo.gpus)
+    place = np.repeat(np.arange(len(members)), [len(each) // keys.itemsize for each in members])
+    return Places(len(members), tuple(names[each] for each in key.tolist()), place, gpu), at[1:]
 
 
 def _by_appearance(numbers: Floats | Ints) -> Ints:

@@ -17,14 +17,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import count
 
 import numpy as np
 
 from scheduler.core.learning import WARM_UP_SECONDS_MAX
 from scheduler.core.model import GpuKey
-from scheduler.estimates.arrays import Bools, Floats, Ints
+from scheduler.estimates.arrays import Bools, Floats, Ints, numbered
 from scheduler.estimates.grid import SITUATION
-from scheduler.estimates.measurements import Measurements, Rows
+from scheduler.estimates.measurements import Measurements, Places, Rows
 
 ALONE_MAX = math.log(1.3)  # how far the vote of one job moves a factor
 SOME = 0.5  # votes, more than against it: enough for that
@@ -41,6 +42,7 @@ SURE = 2.0  # standard deviations from 1
 LEAST = math.log(1.1)  # a factor closer to 1 does not matter
 MARK = "~"  # in no label of Kubernetes and no name of a GPU
 _ROUNDS = 3
+_ROUNDING = 1e-9  # of sums of votes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +66,15 @@ class SlowGpus:
         """The measurements as they would be on normal GPUs."""
         if not self.known:
             return measured
-        times = np.array([self._times(place) for place in measured.places])
+        places = measured.places
+        factors = np.array([gpu.times if (gpu := self.of(key)) else 1.0 for key in places.gpus])
+        times = np.ones(places.count)
+        np.maximum.at(times, places.place, factors[places.gpu])
         return replace(
             measured,
             alone=_faster(measured.alone, times),
             beside=_faster(measured.beside, times),
         )
-
-    def _times(self, place: tuple[GpuKey, ...]) -> float:
-        return max((gpu.times for key in place if (gpu := self.of(key))), default=1.0)
 
 
 def _faster(rows: Rows, times: Floats) -> Rows:
@@ -97,13 +99,15 @@ def split_type(name: str) -> tuple[str, float]:
 def find_slow(measured: Measurements) -> SlowGpus:
     """Returns the GPUs, and nodes, of which there is evidence."""
     rows = measured.alone
-    if len(measured.places) < 3 or not (rows.place > 0).any():  # one place has no others
+    if measured.places.count < 3 or not (rows.place > 0).any():  # one place has no others
         return SlowGpus()
     excess, weight = _votes(measured)
     cast = np.flatnonzero(weight > 0.0)
     if not (excess[cast] > LEAST).any():
         return SlowGpus()
     votes = _Votes.cast(measured, cast, excess[cast], weight[cast])
+    if not len(votes.item):
+        return SlowGpus()
     counted = np.ones(len(votes.item), np.bool_)
     for _ in range(_ROUNDS):
         decision = votes.decided(counted)
@@ -114,18 +118,19 @@ def find_slow(measured: Measurements) -> SlowGpus:
 def _votes(measured: Measurements) -> tuple[Floats, Floats]:
     """[row of `alone`] the logarithm of its slowness, and the weight of this; 0: it shows none."""
     rows = measured.alone
-    solid = rows.epochs >= 1
+    solid = np.flatnonzero(rows.epochs >= 1)
     shown = np.log(rows.seconds / measured.size[rows.owner])
-    situation = rows.count * SITUATION + rows.nodes
+    situations, situation = _numbered_pairs(rows.count, rows.nodes)
+    situations = max(1, situations)
     types = max(1, len(measured.types))
     line = rows.owner * types + rows.type
-    cells, cell = np.unique(line[solid] * SITUATION**2 + situation[solid], return_inverse=True)
+    cells, cell = numbered(line[solid] * situations + situation[solid])
     own = np.full(len(cells), np.inf)  # [cell] where it is fastest
     np.minimum.at(own, cell, shown[solid])
     several = np.bincount(cell, minlength=len(cells)) > 1
-    owner = cells // SITUATION**2 // types
-    kind_line = measured.kind[owner] * types + cells // SITUATION**2 % types
-    unusual, alike = _in_family(kind_line, cells % SITUATION**2, own)
+    owner, type = np.divmod(cells // situations, types)
+    kind_line = measured.kind[owner] * types + type
+    unusual, alike = _in_family(kind_line, cells % situations, own)
     fewer = _on_fewer(line[solid], rows.count[solid], rows.nodes[solid], shown[solid])
     cases = [several[cell], fewer > 0.0]
     excess, weight = np.zeros(len(shown)), np.zeros(len(shown))
@@ -142,8 +147,8 @@ def _votes(measured: Measurements) -> tuple[Floats, Floats]:
 def _on_fewer(line: Ints, count: Ints, nodes: Ints, shown: Floats) -> Floats:
     """[row] by how much it is slower than if its job scaled perfectly to more GPUs, where it was
     faster: on fewer GPUs of one node it is at most that much slower. 0: not unusually."""
-    order = np.lexsort((-count, line))
-    apart = 1e3 * np.unique(line, return_inverse=True)[1][order]  # more than any two rows differ
+    order = np.argsort(line * SITUATION - count, kind="stable")
+    apart = 1e3 * numbered(line)[1][order]  # more than any two rows differ
     work = shown + np.log(np.maximum(count, 1))
     least = np.empty(len(work))
     least[order] = np.minimum.accumulate(work[order] - apart) + apart
@@ -153,20 +158,34 @@ def _on_fewer(line: Ints, count: Ints, nodes: Ints, shown: Floats) -> Floats:
 
 def _in_family(kind: Ints, situation: Ints, shown: Floats) -> tuple[Floats, Bools]:
     """[cell] by how much it is slower than usual in its family, and whether that says something."""
-    _, group = np.unique(kind * SITUATION**2 + situation, return_inverse=True)
-    order = np.lexsort((shown, group))
+    _, group = _numbered_pairs(kind, situation)
+    order = _ordered(group, shown)
     number = np.bincount(group)
     first = np.cumsum(number) - number
     usual = shown[order[first + (number - 1) // 2]]  # the lower one of two in the middle
     off = shown - usual[group]
     off = np.where(off > UNUSUAL, off, 0.0)
     compared = (number >= FAMILY_LEAST)[group]
-    _, family = np.unique(kind, return_inverse=True)
+    _, family = numbered(kind)
     unlike = np.bincount(family, compared & (off > 0.0)) / np.maximum(
         1, np.bincount(family, compared)
     )
     alike: Bools = compared & (unlike <= UNLIKE_MAX)[family]
     return off, alike
+
+
+def _numbered_pairs(first: Ints, second: Ints) -> tuple[int, Ints]:
+    """Numbers for the pairs, in their order; and how many there are."""
+    seconds, column = numbered(second)
+    found, place = numbered(numbered(first)[1] * len(seconds) + column)
+    return len(found), place
+
+
+def _ordered(group: Ints, values: Floats) -> Ints:
+    """The order by group, and then by value: as np.lexsort has it, several times as fast."""
+    order = np.argsort(values, kind="stable")
+    found: Ints = order[np.argsort(group[order], kind="stable")]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +199,56 @@ class _Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class _Members:
+    """The GPUs of places, and the nodes. Both are items; a node has an empty GPU."""
+
+    keys: tuple[GpuKey, ...]  # of the items
+    of_node: Ints  # [item] its node; of a node itself
+    place: Ints  # [member], in order
+    item: Ints  # [member]
+    alike: Ints  # [member] the number of GPUs, or of nodes, of the place
+
+
+def _members(places: Places) -> _Members:
+    names = [node for node, _ in places.gpus]
+    node = dict(zip(dict.fromkeys(names), count()))
+    keys = (*((name, "") for name in node), *places.gpus)
+    nodes, items = len(node), len(keys)
+    of_gpu = np.array([node[name] for name in names])
+    is_gpu = np.array([bool(gpu) for _, gpu in places.gpus])[places.gpu]  # of a large gang: no
+    gpus = (places.place * items + nodes + places.gpu)[is_gpu]
+    member = np.sort(np.append(gpus, np.unique(places.place * items + of_gpu[places.gpu])))
+    place, item = np.divmod(member, items)
+    level = 2 * place + (item < nodes)
+    of_node = np.append(np.arange(nodes), of_gpu)
+    return _Members(keys, of_node, place, item, np.bincount(level)[level])
+
+
+def _entries(member_place: Ints, place: Ints) -> tuple[Ints, Ints]:
+    """All members of the place of each row: the rows, and the members."""
+    number = np.bincount(member_place)
+    first = np.cumsum(number) - number
+    size = number[place]
+    row = np.repeat(np.arange(len(place)), size)
+    return row, np.arange(len(row)) + (first[place] - np.cumsum(size) + size)[row]
+
+
+def _may_be_slow(item: Ints, owner: Ints, slow: Bools, weight: Floats) -> Ints:
+    """The items that more votes may support than oppose if every vote that is slow counts."""
+    some = np.flatnonzero((np.bincount(item, slow) > 0.0)[item])
+    item, owner, slow, weight = item[some], owner[some], slow[some], weight[some]
+    owners = int(owner.max()) + 1
+    pair = item * owners + owner
+    order = np.argsort(pair)
+    pair = pair[order]
+    first = np.flatnonzero(np.append(True, pair[1:] != pair[:-1]))
+    most = np.maximum.reduceat(weight[order], first)
+    supports = np.logical_or.reduceat(slow[order], first)
+    lead = np.bincount(pair[first] // owners, np.where(supports, most, -most))
+    return np.flatnonzero(lead > SOME)
+
+
+@dataclass(frozen=True, slots=True)
 class _Votes:
     """One entry for each GPU, and for each node, of each measurement that says something."""
 
@@ -188,37 +257,35 @@ class _Votes:
     item: Ints
     owner: Ints
     row: Ints  # entries of one measurement have the same
+    alike: Ints  # the number of GPUs, or of nodes, of the measurement
     excess: Floats
     weight: Floats
     epochs: Floats
 
     @classmethod
     def cast(cls, measured: Measurements, rows: Ints, excess: Floats, weight: Floats) -> _Votes:
-        alone = measured.alone
-        met = np.unique(alone.place[rows]).tolist()
-        gpus = {key for place in met for key in measured.places[place]}
-        keys = sorted(gpus | {(node, "") for node, _ in gpus})
-        number = {key: at for at, key in enumerate(keys)}
-        members = {
-            place: [
-                number[key]
-                for key in dict.fromkeys(
-                    other for key in measured.places[place] for other in (key, (key[0], ""))
-                )
-            ]
-            for place in met
-        }
-        of_row = [members[place] for place in alone.place[rows].tolist()]
-        row = np.repeat(np.arange(len(rows)), [len(items) for items in of_row])
+        """Only of nodes where something may be found slow, which are few."""
+        owner = measured.alone.owner[rows]
+        found = _members(measured.places)
+        row, member = _entries(found.place, measured.alone.place[rows])
+        items = _may_be_slow(found.item[member], owner[row], (excess > LEAST)[row], weight[row])
+        near = np.isin(found.of_node, found.of_node[items])
+        kept = np.flatnonzero(near[found.item][member])
+        row, member = row[kept], member[kept]
+        item, alike = found.item[member], found.alike[member]
+        order = sorted(numbered(item)[0].tolist(), key=found.keys.__getitem__)
+        number = np.empty(len(found.keys), np.int64)
+        number[order] = np.arange(len(order))
         return cls(
-            keys=tuple(keys),
-            of_node=np.array([number[node, ""] for node, _ in keys]),
-            item=np.array([item for items in of_row for item in items], np.int64),
-            owner=alone.owner[rows][row],
+            keys=tuple(found.keys[each] for each in order),
+            of_node=number[found.of_node[order]],
+            item=number[item],
+            owner=owner[row],
             row=row,
+            alike=alike,
             excess=excess[row],
             weight=weight[row],
-            epochs=alone.epochs[rows][row],
+            epochs=measured.alone.epochs[rows][row],
         )
 
     @property
@@ -233,7 +300,7 @@ class _Votes:
         level = 2 * self.row + self.is_node[self.item]
         slow = self.excess > LEAST
         most = np.zeros(len(self.keys))  # the largest part of a gang that was slow
-        np.maximum.at(most, self.item[slow], 1.0 / np.bincount(level)[level[slow]])
+        np.maximum.at(most, self.item[slow], 1.0 / self.alike[slow])
         score = decision.lead + most
         score = np.maximum(score, score[self.of_node])
         suspected = np.maximum(decision.suspected, decision.suspected[self.of_node])
@@ -245,14 +312,14 @@ class _Votes:
 
     def decided(self, counted: Bools) -> _Decision:
         item, excess, weight = self._by_job(counted)
-        order = np.lexsort((-excess, item))
+        order = _ordered(item, -excess)
         item, excess, weight = item[order], excess[order], weight[order]
         items = len(self.keys)
         total = np.bincount(item, weight, items)
         before = np.append(0.0, np.cumsum(weight))
         sums = before[1:] - before[np.searchsorted(item, np.arange(items))][item]
         lead = 2.0 * sums - total[item]  # votes for at least this, less the others
-        some, enough = lead > SOME, lead > ENOUGH + 1e-9
+        some, enough = lead > SOME + _ROUNDING, lead > ENOUGH + _ROUNDING
         factor, suspected, most = np.zeros(items), np.zeros(items), np.zeros(items)
         np.maximum.at(suspected, item[some], excess[some])
         np.maximum.at(most, item[some & (excess > LEAST)], lead[some & (excess > LEAST)])
@@ -284,14 +351,19 @@ class _Votes:
         spoken = np.bincount(self.of_node, normal, len(items)) > 0
         factor[is_node & (spoken | (gpus == 1))] = 0.0
         source = np.where(factor[self.of_node] > factor, self.of_node, items)
+        entry = np.flatnonzero(counted)
+        entry = entry[np.argsort(self.item[entry], kind="stable")]
+        bounds = np.searchsorted(self.item[entry], np.arange(len(items) + 1))
         found = {}
         for item in np.flatnonzero(factor[source] > LEAST).tolist():
-            if gpu := self._slow_gpu(int(source[item]), float(factor[source[item]]), counted):
+            of = int(source[item])
+            mine = entry[bounds[of] : bounds[of + 1]]
+            if gpu := self._slow_gpu(mine, float(factor[of])):
                 found[self.keys[item]] = gpu
         return SlowGpus(found)
 
-    def _slow_gpu(self, item: int, factor: float, counted: Bools) -> SlowGpu | None:
-        mine = (self.item == item) & counted
+    def _slow_gpu(self, mine: Ints, factor: float) -> SlowGpu | None:
+        """`mine`: the entries that count."""
         off = self.excess[mine] - factor
         if factor <= ALONE_MAX:  # it may be slower than it is taken for
             off = np.minimum(off, 0.0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.model import GpuKey, Job, Measured, Placement, Time
@@ -16,6 +16,7 @@ from scheduler.estimates import slow_gpus
 from scheduler.estimates.measurements import Memo, read
 from scheduler.estimates.slow_gpus import SlowGpus, find_slow, split_type
 from scheduler.estimates.speed import Speeds
+from tests.estimates.plain_slow_gpus import find_plainly
 from tests.estimates.test_speed import job, law
 
 DAY = 86_400.0
@@ -239,3 +240,61 @@ def test_what_is_found_is_sane_and_depends_on_no_order(
     assert again.known.keys() == found.known.keys()
     for key, gpu in again.known.items():
         assert gpu.times == pytest.approx(found.known[key].times)
+
+
+def drawn_jobs(seed: int) -> list[Job]:
+    """Jobs of a few families on a small cluster with some slow GPUs, and perhaps a slow node."""
+    chance = random.Random(seed)
+    nodes = [f"n{number}" for number in range(chance.randint(2, 4))]
+    keys = [(node, f"g{gpu}") for node in nodes for gpu in range(chance.randint(1, 3))]
+    slow = {key: chance.choice((1.0, 1.0, 1.0, 1.2, 1.6, 3.0)) for key in keys}
+    slow |= {(node, ""): chance.choice((1.0, 1.0, 1.0, 1.0, 2.0)) for node in nodes}
+    noise = chance.choice((0.0, 0.03, 0.1))
+    own = {kind: chance.choice((0.0, 0.1, 0.8)) for kind in "xyz"}
+    return [
+        job(
+            f"j{n}",
+            *_drawn(chance, keys, slow, noise, math.exp(chance.gauss(7.0, own[kind]))),
+            kind=kind,
+        )
+        for n in range(chance.randint(2, 14))
+        for kind in [chance.choice("xyz")]
+    ]
+
+
+def _drawn(
+    chance: random.Random,
+    keys: Sequence[GpuKey],
+    slow: Mapping[GpuKey, float],
+    noise: float,
+    seconds: float,
+) -> Iterator[Measured]:
+    sets = {
+        tuple(sorted(chance.sample(keys, min(len(keys), chance.choice((1, 1, 1, 2, 3))))))
+        for _ in range(chance.randint(0, 4))
+    }
+    for where in sorted(sets):
+        times = max(max(slow[key], slow[key[0], ""]) for key in where)
+        shown = seconds * times / len(where) * math.exp(chance.gauss(0.0, noise))
+        ended = DAY * (1.0 + chance.choice((0.0, 0.0, chance.random() * 2.0)))
+        epochs = chance.choice((0, 1, 5, 9))
+        if len(where) == 3:  # as if it were many
+            gang = tuple(sorted({(node, "") for node, _ in where}))
+            placement = str(Placement("t4", 16, len(gang)))
+            yield at(shown, *gang, epochs=epochs, ended=ended, placement=placement)
+        else:
+            yield at(shown, *where, epochs=epochs, ended=ended)
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2**32))
+@example(3)  # more votes by one half, but for the rounding of their sum
+def test_it_finds_what_plain_loops_find(seed: int) -> None:
+    jobs = drawn_jobs(seed)
+    measured = read(jobs, {})
+    found, plain = find_slow(measured).known, find_plainly(measured)
+    assert found.keys() == plain.keys()
+    for key, gpu in found.items():
+        wanted = plain[key]
+        assert (gpu.epochs, gpu.jobs) == (wanted.epochs, wanted.jobs)
+        assert (gpu.times, gpu.doubt) == pytest.approx((wanted.times, wanted.doubt))
