@@ -110,3 +110,15 @@ def test_a_type_is_not_taken_apart_if_a_job_could_then_never_start() -> None:
     bad = slow(gpu0=5.0, gpu1=5.0)
     assert with_slow_types(seen, bad, wants) is seen
     assert with_slow_types(seen, bad, [job("w", gpus=2)]) is not seen
+
+
+def test_a_type_is_not_taken_apart_if_a_waiting_job_could_then_not_start_on_idle_gpus() -> None:
+    """In life 10012 such a job was told to wait for its turn, which nothing delayed."""
+    runs = with_run(job("r", gpus=2), *(share(gpu=number) for number in range(2)))
+    gang = job("w", gpus=2)
+    bad = slow(gpu0=5.0)
+    busy = view(runs, gang, nodes=NODES)
+    assert with_slow_types(busy, bad, [runs, gang]) is busy
+    assert with_slow_types(busy, bad, [runs, replace(gang, held=True)]) is not busy
+    some = with_run(job("r"), share())
+    assert types_of(with_slow_types(view(some, gang, nodes=NODES), bad, [some, gang]))[BAD[0]] > 4.0
