@@ -7,7 +7,6 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
@@ -147,25 +146,27 @@ def _show_page(client: Client, options: argparse.Namespace) -> None:
     if options.output.endswith(HTML):
         if not (options.web and options.jobs):
             raise UsageError(f"--output {options.output} is for --web with a JOB")
-        _write_page(client, options.jobs[0], Path(options.output))
+        _write_page(client, options.jobs[0], options.output)
         return
     from cli import open as opening  # rarely needed, and it needs urllib
 
     opening.say_address(client, options.jobs[0] if options.jobs else None, options.output)
 
 
-def _write_page(client: Client, job: str, file: Path) -> None:
-    from scheduler.presentation.job_page import job_page  # rarely needed
+def _write_page(client: Client, job: str, file: str) -> None:
+    from pathlib import Path  # rarely needed, as is the page
+
+    from scheduler.presentation.job_page import job_page
 
     reply = client.get_job(job, in_full=True)
     chunks = client.get_logs(pb.GetLogsRequest(job=reply.job.id, tail=LOG_LINES))
     text = b"".join(chunk.data for chunk in chunks).decode(errors="replace")
     log = [_COLOUR.sub("", line).rstrip("\r") for line in text.splitlines()]
     try:
-        file.write_text(job_page(reply, log, time.time(), client.server), encoding="utf-8")
+        Path(file).write_text(job_page(reply, log, time.time(), client.server), encoding="utf-8")
     except OSError as error:
         raise CommandError(f"cannot write {file}: {error.strerror}", 1) from None
-    command.say(str(file))
+    command.say(file)
 
 
 # --- the answer ---------------------------------------------------------------------------------

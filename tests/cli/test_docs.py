@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.cli.conftest import MAINS
 from tests.support import BIN, Daemon
 
-LOOKS = ("scheduler-state", "scheduler-get-logs")
+LOOKS = ("scheduler-state", "scheduler-get-logs", "scheduler-open")
 PATIENCE_SECONDS = 20.0
 END = "-- the end of one example --"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
@@ -67,7 +67,9 @@ class Shell:
 
 
 def test_every_example_prints_the_documented_output(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path / "state", "2x16384").start()
+    daemon = Daemon(tmp_path / "state", "2x16384")
+    daemon.environment = {"SCHEDULER_GATEWAY__LISTEN": "127.0.0.1:0"}
+    daemon.start()
     environment = {
         **os.environ,
         "PATH": f"{BIN}:{os.environ['PATH']}",
