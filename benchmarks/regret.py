@@ -27,6 +27,8 @@ and for each WORLD, over all seeds,
     liars, liars_seeds      their mean completion time relative to the one that they have if they
                             report what is so; below 1 it pays to lie
     by_honest               the same for the others: what the lies cost them
+    liars_gpu_hours, honest_gpu_hours   how long all liars held GPUs, relative to that if they
+                            report what is so; and the others
 
 `--only A,B` runs only worlds with one of these in their names. Two processes run at a time.
 """
@@ -107,11 +109,15 @@ def _figures(world: StrangeWorld, result: Result) -> Figures:
     lying = [job for job in late if world.is_liar(job.name)]
     honest = [job for job in late if not world.is_liar(job.name)]
     held = math.fsum(bar.to_at - bar.from_at for bar in result.bars)
+    liars = {job.id for job in result.jobs if world.is_liar(job.name)}
+    lied = math.fsum(bar.to_at - bar.from_at for bar in result.bars if bar.job in liars)
     summary = result.summary()
     return {
         "hours": _mean_hours(honest),
         "lying_hours": _mean_hours(lying),
         "gpu_hours": held / HOUR,
+        "lying_gpu_hours": lied / HOUR,
+        "honest_gpu_hours": (held - lied) / HOUR,
         "restarts_per_job": summary["restarts_per_job"],
         "unfinished": len(result.jobs) - summary["finished"],
         "cpu_seconds": summary["cpu_seconds"],
@@ -195,6 +201,9 @@ def _row(world: str, seeds: Sequence[int], found: Mapping[str, Figures]) -> Figu
     if Play(world, seeds[0], HONESTLY).name in found:
         row["liars"] = mean(LEARNED, "lying_hours") / mean(HONESTLY, "lying_hours")
         row["by_honest"] = hours / mean(HONESTLY, "hours")
+        for figure, key in (("liars", "lying"), ("honest", "honest")):
+            held = f"{key}_gpu_hours"
+            row[f"{figure}_gpu_hours"] = mean(LEARNED, held) / mean(HONESTLY, held)
     return {key: round(value, 4) for key, value in row.items()}
 
 

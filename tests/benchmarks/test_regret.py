@@ -17,6 +17,8 @@ FIGURES = (
     "hours",
     "lying_hours",
     "gpu_hours",
+    "lying_gpu_hours",
+    "honest_gpu_hours",
     "restarts_per_job",
     "unfinished",
     "cpu_seconds",
@@ -74,4 +76,5 @@ def test_the_worst_world_counts_and_seeds_are_averaged() -> None:
     assert worlds["liars"]["liars"] == 0.5
     assert worlds["liars"]["liars_seeds"] == [0.5, 0.5]
     assert worlds["liars"]["by_honest"] == 0.5
+    assert worlds["liars"]["liars_gpu_hours"] == worlds["liars"]["honest_gpu_hours"] == 0.5
     assert "liars" not in worlds["cliff"]
