@@ -36,7 +36,7 @@ from tests.support import Daemon
 CLIENTS, JOBS_PER_CLIENT = 8, 8
 METHOD = "/scheduler.v1.Profiler/EndEpoch"
 UNDER_WAY = 16  # epochs of one training that are not acknowledged yet
-FIRST_EPOCH = 1_000_000  # of the second round: past all of the first
+FIRST_EPOCH = 500_000_000  # of a training: past all that was reported of its job before
 Job = tuple[str, str]  # id, token
 Answers: TypeAlias = "Queue[tuple[float, float, list[float]]]"  # start, end, seconds to each answer
 
@@ -48,8 +48,8 @@ def main() -> None:
         try:
             jobs = start_jobs(daemon)
             process = psutil.Process(daemon.pid)
-            calls, calls_spent = _drive(_caller, daemon.address, jobs, seconds)
-            reports, spent = _drive(_training, daemon.address, jobs, seconds)
+            calls, calls_spent = drive(_caller, daemon.address, jobs, seconds)
+            reports, spent = drive(training, daemon.address, jobs, seconds)
             show(
                 reports_per_second=round(len(reports) / spent),
                 p50_ms=milliseconds(reports, 50),
@@ -77,7 +77,7 @@ def start_jobs(daemon: Daemon, count: int = CLIENTS * JOBS_PER_CLIENT) -> list[J
         return list(db.execute("select id, token from jobs"))
 
 
-def _drive(
+def drive(
     client: Callable[..., None], address: str, jobs: list[Job], seconds: float
 ) -> tuple[list[float], float]:
     parts = answered(client, [(address, jobs[n::CLIENTS], seconds) for n in range(CLIENTS)])
@@ -102,7 +102,7 @@ class _Timed(GrpcTransport):
         return reply
 
 
-def _training(address: str, jobs: list[Job], seconds: float, answers: Answers) -> None:
+def training(address: str, jobs: list[Job], seconds: float, answers: Answers) -> None:
     """One process: a training with epochs that take no time."""
     job_id, token = jobs[0]
     transport = _Timed(address, token)
