@@ -224,9 +224,10 @@ def _visit(url: str, token: str, listed: Synchronized[int]) -> None:
 
     def ask() -> None:
         while True:
-            client.get("/api/v1/jobs", params=_LIST)
-            with listed.get_lock():
-                listed.value += 1
+            with suppress(httpx.HTTPError):  # a connection that the gateway has just given up
+                client.get("/api/v1/jobs", params=_LIST)
+                with listed.get_lock():
+                    listed.value += 1
             time.sleep(LIST_EVERY_SECONDS)
 
     for _ in range(BUSY_PAGES):
