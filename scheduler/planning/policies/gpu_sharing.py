@@ -56,6 +56,7 @@ from scheduler.planning.optimizer.single_guests import GangHost, SingleGuests, g
 from scheduler.planning.optimizer.slow_stocks import with_slow_types
 from scheduler.planning.optimizer.speed_sources import JobSpeeds, SpeedSource
 from scheduler.planning.placement import PlacedUnits, Unit, place_units
+from scheduler.planning.postponing import count_late, postpone_moves
 from scheduler.planning.reasons import blocked_reason, explained
 
 PATIENCE = 28  # times `ageing_seconds`, a week: waiting so long lifts a job by a class
@@ -247,12 +248,17 @@ class _SharingPlanner:
         return all(node in self.reached for node, _ in gpu_keys(job))
 
     def _place(
-        self, units: Sequence[Unit], unseen: Sequence[Job]
+        self, units: list[Unit], unseen: Sequence[Job]
     ) -> tuple[PlacedUnits, frozenset[JobId]]:
         """Places the units, and chooses which of the unseen jobs are stopped, so that fewer jobs of
-        higher classes are left out."""
+        higher classes are left out. If moves are postponed, `units` says so afterwards."""
         leaving = frozenset[JobId]()
         done = place_units(units, self.view, self.rules, MOVES_MAX, guests=self.bound)
+        if late := count_late(units, done, self.view):
+            staying = postpone_moves(units, done, self.known, self.view)
+            other = place_units(staying, self.view, self.rules, MOVES_MAX, guests=self.bound)
+            if count_late(staying, other, self.view) < late and other.left_out == done.left_out:
+                done, units[:] = other, staying
         for job in sorted(unseen, key=self._class) if done.left_out else ():
             without = leaving | {job.id}
             if before := self._outranked(job, done):
