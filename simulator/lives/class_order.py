@@ -26,7 +26,7 @@ from scheduler.core.model import (
 from scheduler.core.runs import awaits_old_pods, current_job, may_stop
 from scheduler.estimates.speed import Speeds
 from scheduler.estimates.trials import seconds_with_return
-from simulator.lives.checkers import Checker, RuleChecker
+from simulator.lives.checkers import Checker, RuleChecker, changed_jobs
 from simulator.lives.estimate_checkers import SETTLED_SECONDS
 from simulator.lives.fairness import can_start_now, has_new_plan
 from simulator.lives.world import World
@@ -265,11 +265,17 @@ class MemoryRoom(RuleChecker):
                 self.require(leaves or not asked, key, needs, "of", gpu.capacity_mib, *holders)
 
 
+def _starts_again(job: Job, old: Job) -> bool:
+    return job.run is not None and job.run.attempt > 1 and job.attempts > old.attempts
+
+
 class Starvation(RuleChecker):
     """A job waits only for jobs that may precede it: they were submitted, with the time that they
     ran added, before it or at most (the difference in priority + 1) x PATIENCE x `ageing_seconds`
     after it. Once none of them is on the GPUs that it needs, and every run there can be preempted,
-    it starts within one notice."""
+    it starts within one notice. GPUs are also kept for such a job while it stops in order to move
+    onto them. That takes one notice at most, for each such job; the bound begins again where one of
+    them has moved, because another may have been asked to in the meantime."""
 
     def __init__(self, world: World, rules: Rules) -> None:
         super().__init__(world, rules)
@@ -282,8 +288,10 @@ class Starvation(RuleChecker):
         gpus = usable_gpus(after.nodes)
         waiting = [job for job in after.jobs.values() if can_start_now(job, after)]
         since = {job.id: self.since.get(job.id, after.at) for job in waiting}
+        moved = [job for job, old in changed_jobs(before, after) if _starts_again(job, old)]
         for job in waiting:
-            if self._is_kept_waiting(job, after, gpus):
+            overtaken = any(self.may_precede(other, job) for other in moved)
+            if overtaken or self._is_kept_waiting(job, after, gpus):
                 since[job.id] = after.at
             most = self.rules.stop_grace_seconds + SETTLED_SECONDS
             late = after.at - since[job.id]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,6 +38,8 @@ from simulator.lives.world import World
 LIVES = 0.03  # of those under gpu_sharing
 MEMORY_MIB = 8192
 SCALES = {"resnet": 0.95, "bert": 0.1}  # twice the GPUs are 2 to the power of this as fast
+LONGER = 1.0, 1.0, 7.0, 14.0  # factors on the length of the epochs of a life
+LONG_MAX = 30  # of these epochs
 SOME_EVERY = 4  # of the steps with a plan
 ROUNDING = 1e-9
 
@@ -58,7 +61,17 @@ def draw_growing_jobs(rng: random.Random) -> tuple[tuple[Node, ...], tuple[TrueJ
     )
     span = rng.choice([1.0, 2000.0])
     jobs = tuple(_draw_job(rng, number, span) for number in range(rng.randint(2, 6)))
-    return nodes, jobs
+    longer = rng.choice(LONGER)
+    return nodes, tuple(_with_long_epochs(job, longer) for job in jobs)
+
+
+def _with_long_epochs(job: TrueJob, longer: float) -> TrueJob:
+    """Fewer epochs and longer: some longer than the notice, so that a run that is to move ends late
+    or is killed, and GPUs that are kept for it are idle meanwhile."""
+    if longer == 1.0:
+        return job
+    spec = replace(job.spec, max_epochs=min(job.spec.max_epochs, LONG_MAX))
+    return replace(job, spec=spec, epoch_seconds=longer * job.epoch_seconds)
 
 
 def _draw_job(rng: random.Random, number: int, span: float) -> TrueJob:
