@@ -140,7 +140,8 @@ def _votes(measured: Measurements) -> tuple[Floats, Floats]:
     # What is slow may be a warm-up. Of a family, core/learning.py names GPUs only if it is none.
     young = rows.seconds * (rows.epochs + 1) < WARM_UP_SECONDS_MAX
     weight[young & (rows.owner < measured.jobs) & (excess > LEAST)] = 0.0
-    age = rows.ended[weight > 0.0].max(initial=0.0) - rows.ended
+    # What has no weight may be newer, by far where a clock was wrong.
+    age = np.maximum(rows.ended[weight > 0.0].max(initial=0.0) - rows.ended, 0.0)
     return excess, weight * np.exp2(-age / HALF_LIFE_SECONDS)
 
 

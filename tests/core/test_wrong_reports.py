@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import learning
@@ -63,6 +63,8 @@ def test_clocks_that_jump_within_one_of_four_epochs(
 
 @settings(max_examples=60, deadline=None)
 @given(true_times, st.lists(st.floats(-1.0, 0.5) | st.floats(-10.0, 10.0), max_size=30))
+@example(1000.0, [-0.9] * 4)
+@example(1000.0, [9.0] * 4)
 def test_clocks_that_jump_within_each_epoch(seconds: float, jumps: list[float]) -> None:
     """It is believed if it is short by less than half and 5 s, or long by less than 5 s."""
     told = [seconds, *(seconds * (1.0 + jump) for jump in jumps)]

@@ -161,6 +161,13 @@ def test_what_was_measured_for_a_few_minutes_says_nothing_of_gpus() -> None:
     assert not slow_of(*warming).known
 
 
+def test_measurements_of_today_may_all_be_too_young_to_vote() -> None:
+    today = 20_000 * DAY
+    unknown = replace(at(10.0, GOOD, epochs=1, ended=today), where=())
+    slow = (at(90.0, gpu, epochs=1, ended=today) for gpu in (BAD, OTHER))
+    assert not slow_of(*(job(f"j{n}", unknown, one) for n, one in enumerate(slow))).known
+
+
 def test_the_name_of_a_slow_type_is_read_again() -> None:
     assert split_type(slow_gpus.slow_type("NVIDIA A100-80GB", 4.757)) == ("NVIDIA A100-80GB", 4.76)
     assert split_type("t4") == ("t4", 1.0)
