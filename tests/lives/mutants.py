@@ -531,7 +531,7 @@ MUTANTS = (
         TRAINED,
         "certain = spoke and known.of >= job.epochs_done",
         "certain = spoke",
-        5225,
+        9472,
     ),
     mutant(
         "nothing is ever known of weights at the end",
