@@ -20,18 +20,19 @@ from scheduler.planning.placement import PlacedUnits, Unit
 
 def postpone_moves(
     units: Sequence[Unit], done: PlacedUnits, known: Mapping[GpuKey, Gpu], view: View
-) -> list[Unit]:
+) -> list[Unit] | None:
     """The units, with runs left where they are that would move onto idle GPUs which are enough for
-    a job that waits for others to leave theirs."""
+    a job that waits for others to leave theirs. None: there are no such runs."""
     late = list(_late(units, done, view))
     stay: dict[int, Unit] = {}
     for number, unit in enumerate(units) if late else ():
-        idle = _idle_for_move(unit, done, known, view)
+        if not (idle := _idle_for_move(unit, done, known, view)):
+            continue
         served = next((other for other in late if _is_enough(idle, other, unit, done)), None)
         if served is not None:
             late.remove(served)
             stay[number] = replace(unit, count=len(gpu_keys(unit.jobs[0])), stays=True)
-    return [stay.get(number, unit) for number, unit in enumerate(units)]
+    return [stay.get(number, unit) for number, unit in enumerate(units)] if stay else None
 
 
 def count_late(units: Sequence[Unit], done: PlacedUnits, view: View) -> int:

@@ -346,14 +346,11 @@ def usage_sql(
     conditions = " and ".join(["day between ? and ?", *(f"{column} = ?" for column in given)])
     sums = [f"sum({column})" for column in USAGE_COLUMNS if column not in USAGE_KEYS]
     keys = [key if key in by else f"min({key})" for key in USAGE_KEYS]  # of the others, any
-    group = f"group by {', '.join(by)}" if by else ""
-    chosen = USAGE_COLUMNS if set(by) == set(USAGE_KEYS) else (*keys, *sums)
-    group = "" if chosen == USAGE_COLUMNS else group
-    return f"select {', '.join(chosen)} from usage where {conditions} {group}", (
-        first,
-        last,
-        *given.values(),
-    )
+    chosen, group = [*keys, *sums], f"group by {', '.join(by)}" if by else ""
+    if set(by) == set(USAGE_KEYS):  # each row of the table is a group
+        chosen, group = [*USAGE_COLUMNS], ""
+    parameters = (first, last, *given.values())
+    return f"select {', '.join(chosen)} from usage where {conditions} {group}", parameters
 
 
 def _numbered_fact(row: rows.Row) -> tuple[int, Fact]:

@@ -32,17 +32,17 @@ class TrueJob:
     kind: ClientKind
     epoch_seconds: float  # on one GPU, alone
     memory_mib: int  # what it really takes on each GPU
-    ranks: int  # processes that ask at each epoch's start
-    says_finished: bool
-    measures_memory: float  # how often it does
-    deaf_to_term: bool  # ignores SIGTERM until it is killed
-    deaf_to_stop: bool  # ignores the answer "stop" at an epoch's start
-    fails_at: int | None  # exits with 1 in this epoch,
-    fails_always: bool  # in every attempt or only in the first
-    ends_early_at: int | None  # exits with 0 after this many epochs, by itself
-    cancel_at: float | None
-    cancel_gracefully: bool
-    changes: tuple[tuple[float, str, int], ...]  # (when, which field, its new value)
+    ranks: int = 1  # processes that ask at each epoch's start
+    says_finished: bool = True
+    measures_memory: float = 1.0  # how often it does
+    deaf_to_term: bool = False  # ignores SIGTERM until it is killed
+    deaf_to_stop: bool = False  # ignores the answer "stop" at an epoch's start
+    fails_at: int | None = None  # exits with 1 in this epoch,
+    fails_always: bool = False  # in every attempt or only in the first
+    ends_early_at: int | None = None  # exits with 0 after this many epochs, by itself
+    cancel_at: float | None = None
+    cancel_gracefully: bool = False
+    changes: tuple[tuple[float, str, int], ...] = ()  # (when, which field, its new value)
     gpu_util: float = 0.0  # how busy it keeps a GPU, and so how much it slows its neighbours
     warm_up_seconds: float = 0.0  # how much longer the first epoch of a run takes
     absurd: float = 0.0  # how often it reports nonsense as an epoch's length

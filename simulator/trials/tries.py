@@ -36,8 +36,7 @@ class _LearnedWithoutDoubt(LearnedSpeeds):
         stocks: Sequence[Stock],
         memo: Memo,
     ) -> None:
-        super().__init__(jobs, kinds, stocks, memo)
-        self.speeds = _WithoutDoubt(jobs, kinds, memo)
+        super().__init__(jobs, kinds, stocks, memo, _WithoutDoubt(jobs, kinds, memo))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ def first_and_then(units: Sequence[Unit], *others: Job) -> tuple[list[int], list
     after some moves are postponed."""
     seen = view(*(job for unit in units for job in unit.jobs), *others, nodes=nodes())
     done = place_units(units, seen, RULES)
-    staying = postpone_moves(units, done, usable_gpus(seen.nodes), seen)
+    staying = postpone_moves(units, done, usable_gpus(seen.nodes), seen) or units
     after = place_units(staying, seen, RULES)
     return (
         [count_late(units, done, seen), *(each.count for each in units)],

@@ -21,17 +21,6 @@ TRUTH = TrueJob(
     kind=ClientKind.LIBRARY,
     epoch_seconds=50.0,
     memory_mib=1000,
-    ranks=1,
-    says_finished=True,
-    measures_memory=1.0,
-    deaf_to_term=False,
-    deaf_to_stop=False,
-    fails_at=None,
-    fails_always=False,
-    ends_early_at=None,
-    cancel_at=None,
-    cancel_gracefully=False,
-    changes=(),
 )
 
 

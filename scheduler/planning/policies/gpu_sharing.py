@@ -254,8 +254,8 @@ class _SharingPlanner:
         higher classes are left out. If moves are postponed, `units` says so afterwards."""
         leaving = frozenset[JobId]()
         done = place_units(units, self.view, self.rules, MOVES_MAX, guests=self.bound)
-        if late := count_late(units, done, self.view):
-            staying = postpone_moves(units, done, self.known, self.view)
+        if staying := postpone_moves(units, done, self.known, self.view):
+            late = count_late(units, done, self.view)
             other = place_units(staying, self.view, self.rules, MOVES_MAX, guests=self.bound)
             if count_late(staying, other, self.view) < late and other.left_out == done.left_out:
                 done, units[:] = other, staying
