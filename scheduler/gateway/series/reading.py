@@ -1,0 +1,129 @@
+"""What a store of series shows to those who read: series, their points, the record of a job.
+
+Values only; `store.py` implements the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Kind = Literal["float", "integer", "boolean", "string"]
+Int64s = npt.NDArray[np.int64]
+Values = npt.NDArray[Any]  # float64, int64, bool or object: by the kind of the series
+
+DTYPES: Mapping[Kind, Any] = {
+    "float": np.float64,
+    "integer": np.int64,
+    "boolean": np.bool_,
+    "string": object,
+}
+NO_STEP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The values of one field of one attempt of a job."""
+
+    id: int
+    job: str
+    attempt: int
+    measurement: str
+    field: str
+    kind: Kind
+    tags: tuple[tuple[str, str], ...]  # sorted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """Sorted by time; those of one time by step."""
+
+    times: Int64s  # [n] nanoseconds since 1970
+    steps: Int64s  # [n] NO_STEP: it has none
+    values: Values  # [n]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def chosen(self, index: Any) -> Points:
+        """`index`: a slice, a mask, or numbers in ascending order."""
+        return Points(self.times[index], self.steps[index], self.values[index])
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    path: str
+    size: int
+    sha256: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What a job has told of itself, beside series."""
+
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    description: str
+    artifacts: Sequence[Artifact]
+    refused: Mapping[str, int]  # how often, by reason
+    lost: Mapping[str, int]  # how many entries, by why
+
+
+class SeriesReader(Protocol):
+    """May be called by any thread."""
+
+    def series(
+        self, jobs: Collection[str] | None = None, measurement: str | None = None
+    ) -> list[Series]:
+        """Of these jobs (None: of all), ordered by id."""
+        ...
+
+    def points(
+        self, series: Sequence[int], first_ns: int | None = None, last_ns: int | None = None
+    ) -> dict[int, Points]:
+        """From `first_ns` on and before `last_ns`. A series without any has no points here, too."""
+        ...
+
+    def record(self, job: str) -> JobRecord: ...
+
+
+def no_points(kind: Kind) -> Points:
+    nothing = np.empty(0, np.int64)
+    return Points(nothing, nothing, np.empty(0, DTYPES[kind]))
+
+
+def joined(parts: Sequence[Points]) -> Points:
+    """Sorted again. `parts`: at least one, with values of one kind."""
+    if len(parts) == 1:
+        return parts[0]
+    times = np.concatenate([part.times for part in parts])
+    steps = np.concatenate([part.steps for part in parts])
+    values = np.concatenate([part.values for part in parts])
+    if np.all(times[1:] > times[:-1]):
+        return Points(times, steps, values)
+    order = np.lexsort((steps, times))
+    return Points(times[order], steps[order], values[order])
+
+
+def newest(attempts: Mapping[int, Points]) -> Points:
+    """The points of one series over the attempts of a job, without doubled steps: where a newer
+    attempt has been, between its smallest and its largest step, those of older ones do not count.
+    Points without a step all count."""
+    kept: list[Points] = []
+    covered: list[tuple[int, int]] = []
+    for attempt in sorted(attempts, reverse=True):
+        points = attempts[attempt]
+        stepped = points.steps != NO_STEP
+        hidden = np.zeros(len(points), np.bool_)
+        for first, last in covered:
+            hidden |= stepped & (points.steps >= first) & (points.steps <= last)
+        kept.append(points.chosen(~hidden) if hidden.any() else points)
+        if stepped.any():
+            own = points.steps[stepped]
+            covered.append((int(own.min()), int(own.max())))
+    return joined(kept[::-1])
