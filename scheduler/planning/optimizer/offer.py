@@ -115,7 +115,7 @@ class Offer:
     more: Bools  # [jobs, configs] what it has, or more GPUs of that type
     fixed: Bools  # [jobs] the run cannot be moved
     where: Ints  # [jobs] its GPU, the first one for a gang; -1: none
-    restart: Floats  # [jobs] seconds
+    restart: Floats  # [jobs] seconds, with those of an epoch that would be lost
     weight: Floats  # [jobs]
     bonus: Floats  # [jobs] for having anything at all
     stuck: Bools  # [jobs] is on a GPU with another job, and neither can be moved
@@ -260,6 +260,7 @@ def build_offer(
     column = {(config.type, config.gpus): at for at, config in enumerate(choices)}
     now = np.array([_now(job, column, known) for job in jobs], np.intp)
     restart = np.array([job.restart_seconds or rules.restart_seconds for job in jobs], float)
+    move = restart + _lost_by_stopping(jobs, seconds, now, rules.stop_grace_seconds, at)
     possible = _possible(jobs, choices, stocks)
     count = np.array([config.gpus for config in choices])
     remaining = left[:, None] * seconds
@@ -277,9 +278,9 @@ def build_offer(
         if trying is None:
             trying = np.full(learned.speeds.measured.kinds, -1)
         can = possible & allowed
-        tries = find_tries(seconds, been, left, restart, trying, can, rows, choices, learned.speeds)
+        tries = find_tries(seconds, been, left, move, trying, can, rows, choices, learned.speeds)
         hopes = tries.seconds
-    possible = _worth_a_move(possible, unfinished[:, None] * hopes, count, now, restart, stays)
+    possible = _worth_a_move(possible, unfinished[:, None] * hopes, count, now, move, stays)
     possible &= _within_reach(allowed, possible, count, now)
     indices = {key: at for at, key in enumerate(known)}
     weight = _weights(count, remaining, possible)
@@ -308,12 +309,26 @@ def build_offer(
         more=_more(now, choices),
         fixed=fixed,
         where=where,
-        restart=restart,
+        restart=move,
         weight=weight,
         bonus=_bonus(jobs, stays, now, weight),
         blind=dict(_blind(rows, worth_it, stocks, learned)),
         stuck=_stuck(stays & (np.append(count, 0)[now] == 1), where),
     )
+
+
+def _lost_by_stopping(
+    jobs: Sequence[Job], seconds: Floats, now: Ints, notice: float, at: Time
+) -> Floats:
+    """[jobs] the seconds of training that are lost if the run is asked to stop now: those of its
+    epoch, if this does not end within the notice."""
+    lost = np.zeros(len(jobs))
+    for row in np.flatnonzero(now >= 0).tolist():
+        run = jobs[row].run
+        if run and run.epoch_at is not None:
+            killed = at + notice - run.epoch_at
+            lost[row] = killed if seconds[row, now[row]] > killed else 0.0
+    return lost
 
 
 def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floats:

@@ -129,6 +129,22 @@ def test_a_run_is_offered_more_only_if_that_saves_more_than_the_restart_takes() 
     assert counts(made(hasty), 0) == [1]
 
 
+def test_a_run_whose_epoch_would_not_end_within_the_notice_moves_only_if_that_pays_for_it() -> None:
+    shown = [Measured(f"pretendedx{n}", (), seconds, 3) for n, seconds in ((1, 1e4), (2, 8e3))]
+
+    def begun(epochs: int) -> Job:
+        slow = replace(scaling("a", gpus=(1, 2), epochs=epochs), measured=tuple(shown))
+        return runs(slow, 0, epoch_at=0.0)
+
+    asked = begun(4)
+    notice = replace(RULES, stop_grace_seconds=3600.0)
+    assert counts(made(asked, rules=notice, at=6500.0), 0) == [1, 2], "it ends within the notice"
+    lost = made(asked, rules=notice, at=6200.0)
+    assert lost.restart[0] == pytest.approx(9800.0 + RULES.restart_seconds)
+    assert counts(lost, 0) == [1], "two GPUs save 6,000 s"
+    assert counts(made(begun(10), rules=notice, at=6200.0), 0) == [1, 2], "or 18,000 s"
+
+
 def test_what_a_run_has_is_worth_more_to_it_than_to_a_waiting_job() -> None:
     running, waiting = runs(scaling("a"), 0), scaling("b")
     offer = made(running, waiting)
