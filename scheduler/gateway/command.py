@@ -27,6 +27,7 @@ from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.events import Events
 from scheduler.gateway.guard import Guard
 from scheduler.gateway.http_connection import HEADER_BYTES_MAX, HttpConnection
+from scheduler.gateway.tls_listener import TlsListener
 from scheduler.http.http11 import is_loopback
 
 PACKAGE = "epoch-scheduler"
@@ -157,19 +158,36 @@ def command(
         _become(user)
     shown = f"[{host}]" if ":" in host else host
     url = f"{'https' if encrypted else 'http'}://{shown}:{wire.getsockname()[1]}"
-    asyncio.run(_serve(GatewayServer(config, events, url, ends_with_stdin), wire, daemon))
+    asyncio.run(_serve(GatewayServer(config, wire, events, url, ends_with_stdin), daemon))
     return DONE
 
 
 class GatewayServer(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, events: Events, url: str, ends_with_stdin: bool
+        self,
+        config: uvicorn.Config,
+        wire: socket.socket,
+        events: Events,
+        url: str,
+        ends_with_stdin: bool,
     ) -> None:
         super().__init__(config)
-        self._events, self._url, self._ends_with_stdin = events, url, ends_with_stdin
+        self._wire, self._events = wire, events
+        self._url, self._ends_with_stdin = url, ends_with_stdin
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self.config.ssl is None:
+            await super().startup([self._wire])
+        else:
+            await super().startup([])
+            listener = TlsListener(
+                self._wire,
+                self.config.ssl,
+                lambda: HttpConnection(self.config, self.server_state, {}),
+                self.server_state.connections,
+                HttpConnection.most,
+            )
+            self.servers.append(listener)  # type: ignore[arg-type]  # it closes it, no more
         click.echo(f"ready {self._url}")
 
     @contextmanager
@@ -190,12 +208,12 @@ class GatewayServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._events.close()  # else it would wait for readers that never have enough
-        await super().shutdown(sockets)
+        await super().shutdown([self._wire])
 
 
-async def _serve(server: uvicorn.Server, wire: socket.socket, daemon: DaemonCalls) -> None:
+async def _serve(server: uvicorn.Server, daemon: DaemonCalls) -> None:
     try:
-        await server.serve([wire])
+        await server.serve()
     finally:
         await daemon.close()
 
