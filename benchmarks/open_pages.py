@@ -1,18 +1,29 @@
-"""What open pages cost, and whether trainings notice them: `python -m benchmarks.pages --json`.
+"""What open pages cost, and if trainings notice: `python -m benchmarks.open_pages --json`.
 
 A real daemon has 10,000 live jobs. 100 of them run, and each of these reports an epoch per second;
 a gateway serves 50 pages that follow the events, in 5 processes. The cost is what the CPU time of
-the daemon and of the gateway differs by from that without pages. Then 8 trainings report as fast as
-they can, with and without a gateway that has 20 pages, each of which follows the events and lists
-jobs again and again. What a page itself loads is measured by benchmarks/page.py.
+the daemon and of the gateway differs by from that without pages. Rounds with and without pages take
+turns, and medians count, because both get slower and faster with the machine.
+
+Then 8 trainings report as fast as they can, which keeps all cores busy, in rounds of three:
+
+- *calm*: without a gateway;
+- *busy*: beside a gateway with 20 pages, each of which follows the events and lists jobs again and
+  again;
+- *burdened*: without a gateway, beside a process that computes as much as the gateway did. So what
+  the busy gateway takes of the cores can be told from what it asks of the daemon.
+
+What a page itself loads is measured by benchmarks/page.py.
 
     cpu_share        of a core, for 50 pages: gateway and daemon together
     gateway_share    the gateway's part of it
     delay_p99_ms     from the moment when a report is sent until a page has the job with it
-    busy_ratio       reports per second with a busy gateway, of those without: all on the same cores
-    busy_cpu_ratio   the daemon's CPU time per report, the same
-    calm_p99_ms, busy_p99_ms  how late reports are acknowledged
-    lists_per_second  lists of 100 jobs that the busy gateway answered meanwhile
+    busy_ratio       reports per second with a busy gateway, of those without
+    burdened_ratio   the same beside the process that computes
+    busy_cpu_ratio   the daemon's CPU time per report with a busy gateway, of that without
+    calm_p99_ms, busy_p99_ms, burdened_p99_ms  how late reports are acknowledged
+    busy_share       of a core, for the busy gateway
+    lists_per_second  lists of 100 jobs that it answered meanwhile
 """
 
 from __future__ import annotations
@@ -28,7 +39,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -38,19 +49,19 @@ import psutil
 
 from benchmarks.events import JOBS, Answers, Seen, report
 from benchmarks.figures import answered, options, show
-from benchmarks.reports import Job, drive, milliseconds, start_jobs, training
+from benchmarks.reports import CLIENTS, Job, drive, milliseconds, start_jobs, training
 from tests.gateway.serving_http import Gateway, gateway
 from tests.support import Daemon
 
 PAGES, PROCESSES = 50, 5
 LIVE = 10_000
 BUSY_PAGES, LIST_EVERY_SECONDS = 20, 1.0  # as the pages do while events come
-ROUNDS = 3
+ROUNDS = 4
 _LIST = {"all_users": True}
 
 
 def main() -> None:
-    given = options(__doc__, seconds=20.0, live=LIVE)
+    given = options(__doc__, seconds=20.0, live=LIVE, rounds=ROUNDS)
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Path(folder) / "state", "0")
         daemon.environment = {"SCHEDULER_RULES__PLAN_EVERY_SECONDS": "1.0"}  # the default
@@ -59,16 +70,11 @@ def main() -> None:
             jobs = start_jobs(daemon, JOBS)
             _hold_jobs(daemon, given.live - JOBS)
             with gateway(daemon.address) as served:
-                without, _ = _measure(daemon, served, jobs, given.seconds, 0)
-                costs, delays = _measure(daemon, served, jobs, given.seconds, PROCESSES)
+                costs = _cost(daemon, served, jobs, given.seconds, given.rounds)
             show(
-                cpu_share=round(sum(costs) - sum(without), 4),
-                gateway_share=round(costs[1] - without[1], 4),
-                delay_p50_ms=round(1e3 * statistics.median(delays)),
-                delay_p99_ms=round(1e3 * statistics.quantiles(delays, n=100)[98]),
-                delays=len(delays),
                 live=given.live,
-                **_compare(daemon, jobs, given.seconds / 4),
+                **costs,
+                **_compare(daemon, jobs, given.seconds, given.rounds),
             )
         finally:
             daemon.end()
@@ -94,9 +100,31 @@ def _hold_jobs(daemon: Daemon, count: int) -> None:
 
 
 def _cpu(daemon: Daemon, served: Gateway) -> tuple[float, float]:
-    both = psutil.Process(daemon.pid), psutil.Process(served.process.pid)
-    of_daemon, of_gateway = (sum(process.cpu_times()[:2]) for process in both)
-    return of_daemon, of_gateway
+    return _cpu_of(daemon.pid), _cpu_of(served.process.pid)
+
+
+def _cost(
+    daemon: Daemon, served: Gateway, jobs: list[Job], seconds: float, rounds: int
+) -> dict[str, float]:
+    of_both: list[float] = []
+    of_gateway: list[float] = []
+    delays: list[float] = []
+    _measure(daemon, served, jobs, seconds / 4, PROCESSES)  # what comes first is slower
+    for _ in range(rounds):
+        without, _ = _measure(daemon, served, jobs, seconds, 0)
+        pages, found = _measure(daemon, served, jobs, seconds, PROCESSES)
+        of_both.append(sum(pages) - sum(without))
+        of_gateway.append(pages[1] - without[1])
+        delays += found
+    return {
+        "cpu_share": round(statistics.median(of_both), 4),
+        "cpu_share_min": round(min(of_both), 4),
+        "cpu_share_max": round(max(of_both), 4),
+        "gateway_share": round(statistics.median(of_gateway), 4),
+        "delay_p50_ms": round(1e3 * statistics.median(delays)),
+        "delay_p99_ms": milliseconds(delays, 99),
+        "delays": len(delays),
+    }
 
 
 def _measure(
@@ -160,41 +188,82 @@ def _follow(
 # --- beside reports -------------------------------------------------------------------------------
 
 
-def _compare(daemon: Daemon, jobs: list[Job], seconds: float) -> dict[str, float]:
-    """Rounds with and without pages take turns, so that the machine is the same for both."""
-    ratios, cpu_ratios, lists = [], [], []
-    calm: list[float] = []
-    busy: list[float] = []
-    for number in range(ROUNDS):
-        rates, costs = [], []
-        for latencies, visited in ((calm, False), (busy, True)):
-            chosen = jobs[(2 * number + visited) * 8 :]  # a job for each training of each round
-            with _visited(daemon) if visited else nullcontext() as listed:
-                began, before = time.monotonic(), _daemon_cpu(daemon)
-                found, spent = drive(training, daemon.address, chosen, seconds)
-                costs.append((_daemon_cpu(daemon) - before) / len(found))
-                if listed is not None:
-                    lists.append(listed.value / (time.monotonic() - began))
-            rates.append(len(found) / spent)
-            latencies += found
-        ratios.append(rates[1] / rates[0])
-        cpu_ratios.append(costs[1] / costs[0])
+class _Arm:
+    """What was measured of one of the three, over all rounds."""
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []  # reports per second
+        self.costs: list[float] = []  # the daemon's seconds of CPU per report
+        self.latencies: list[float] = []
+
+    def measure(self, daemon: Daemon, jobs: list[Job], seconds: float) -> None:
+        before = _cpu_of(daemon.pid)
+        found, spent = drive(training, daemon.address, jobs, seconds)
+        self.costs.append((_cpu_of(daemon.pid) - before) / len(found))
+        self.rates.append(len(found) / spent)
+        self.latencies += found
+
+
+def _compare(daemon: Daemon, jobs: list[Job], seconds: float, rounds: int) -> dict[str, float]:
+    calm, busy, burdened = _Arm(), _Arm(), _Arm()
+    lists: list[float] = []
+    shares: list[float] = []
+    unused = iter([jobs[at : at + CLIENTS] for at in range(0, len(jobs), CLIENTS)])
+    for _ in range(rounds):
+        calm.measure(daemon, next(unused), seconds)
+        with _visited(daemon) as (served, listed):
+            began, before = time.monotonic(), _cpu_of(served.process.pid)
+            busy.measure(daemon, next(unused), seconds)
+            spent = time.monotonic() - began
+            lists.append(listed.value / spent)
+            shares.append((_cpu_of(served.process.pid) - before) / spent)
+        with _burdened(shares[-1]):
+            burdened.measure(daemon, next(unused), seconds)
     return {
-        "busy_ratio": round(statistics.median(ratios), 3),
-        "busy_cpu_ratio": round(statistics.median(cpu_ratios), 3),
-        "calm_p99_ms": milliseconds(calm, 99),
-        "busy_p99_ms": milliseconds(busy, 99),
+        "busy_ratio": _ratio(busy.rates, calm.rates),
+        "burdened_ratio": _ratio(burdened.rates, calm.rates),
+        "busy_cpu_ratio": _ratio(busy.costs, calm.costs),
+        "calm_per_second": round(statistics.median(calm.rates)),
+        "calm_p99_ms": milliseconds(calm.latencies, 99),
+        "busy_p99_ms": milliseconds(busy.latencies, 99),
+        "burdened_p99_ms": milliseconds(burdened.latencies, 99),
+        "busy_share": round(statistics.median(shares), 3),
         "lists_per_second": round(statistics.median(lists), 1),
     }
 
 
-def _daemon_cpu(daemon: Daemon) -> float:
-    return sum(psutil.Process(daemon.pid).cpu_times()[:2])
+def _ratio(values: list[float], of: list[float]) -> float:
+    pairs = zip(values, of, strict=True)
+    return round(statistics.median(value / other for value, other in pairs), 3)
+
+
+def _cpu_of(pid: int) -> float:
+    return sum(psutil.Process(pid).cpu_times()[:2])
 
 
 @contextmanager
-def _visited(daemon: Daemon) -> Iterator[Synchronized[int]]:
-    """A busy gateway. Yields how many lists it has answered."""
+def _burdened(share: float) -> Iterator[None]:
+    computing = multiprocessing.get_context("spawn").Process(target=_compute, args=(share,))
+    computing.start()
+    try:
+        yield
+    finally:
+        computing.kill()
+        computing.join()
+
+
+def _compute(share: float) -> None:
+    """One process: takes this share of a core, in small parts as a server does."""
+    began, before = time.monotonic(), time.process_time()
+    while True:
+        while time.process_time() - before < share * (time.monotonic() - began):
+            pass
+        time.sleep(0.002)
+
+
+@contextmanager
+def _visited(daemon: Daemon) -> Iterator[tuple[Gateway, Synchronized[int]]]:
+    """A busy gateway. Yields it, and how many lists it has answered."""
     context = multiprocessing.get_context("spawn")
     listed: Synchronized[int] = context.Value("q")
     with gateway(daemon.address) as served:
@@ -204,7 +273,7 @@ def _visited(daemon: Daemon) -> Iterator[Synchronized[int]]:
             while listed.value < BUSY_PAGES:
                 time.sleep(0.05)
             listed.value = 0
-            yield listed
+            yield served, listed
         finally:
             pages.kill()
             pages.join()
