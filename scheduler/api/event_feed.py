@@ -71,6 +71,7 @@ class Wanted:
     user: str = ""
     project: str = ""
     experiment: str = ""
+    kinds: frozenset[str] = frozenset()  # of facts; then no jobs
 
     @property
     def all(self) -> bool:
@@ -78,7 +79,8 @@ class Wanted:
 
     def matches(self, about: About) -> bool:
         return (
-            (not self.jobs or about.job_id in self.jobs)
+            (not self.kinds or about.kind in self.kinds)
+            and (not self.jobs or about.job_id in self.jobs)
             and self.user in ("", about.user)
             and self.project in ("", about.project)
             and self.experiment in ("", about.experiment)
@@ -87,16 +89,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Which job a piece is about, for filters; empty: no job, or one that is not known."""
+    """What a piece is about, for filters. Without a job: about none, or one that is not known."""
 
     job_id: str = ""
     user: str = ""
     project: str = ""
     experiment: str = ""
+    kind: str = ""  # of a fact
 
 
 _ALL = Wanted()
-_NO_JOB = About()
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +260,9 @@ class EventFeed:
 
     def _piece(self, number: int, fact: Fact, unfiltered: bool = False) -> Piece:
         reply = pb.WatchEventsReply(facts=[wire.fact_message(fact, number)])
-        about = _NO_JOB
-        if fact.job_id and not unfiltered:
-            about = About(fact.job_id)
-            if job := self._lookup.job(fact.job_id):
-                about = _about(job)
+        about = About(fact.job_id or "", kind=fact.kind)
+        if fact.job_id and not unfiltered and (job := self._lookup.job(fact.job_id)):
+            about = _about(job, fact.kind)
         return Piece(number, about, reply.SerializeToString())
 
     # --- the thread that looks --------------------------------------------------------------
@@ -467,5 +467,5 @@ def _lost(first: int, last: int, reason: str) -> bytes:
 _LIST_AGAIN = pb.WatchEventsReply(list_again=True).SerializeToString()
 
 
-def _about(job: Job) -> About:
-    return About(job.id, job.spec.user, job.spec.project, job.spec.experiment)
+def _about(job: Job, kind: str = "") -> About:
+    return About(job.id, job.spec.user, job.spec.project, job.spec.experiment, kind)

@@ -34,7 +34,7 @@ from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
 STREAMS_MAX, STREAMS_OF_USER_MAX = 128, 64  # of events
-JOBS_MAX = 100  # that one stream names
+JOBS_MAX = KINDS_MAX = 100  # that one stream names
 DAYS_DEFAULT, DAYS_MAX = 30, 1_100
 ROWS_MAX = 50_000  # of usage, in a reply
 BYTES_MAX = 3 * 2**20  # the same; a client accepts 4 MiB
@@ -132,7 +132,14 @@ class GatewayService(pb_grpc.GatewayServicer):
     ) -> Iterator[bytes | Rest]:
         user = self._user(context)
         admission.check_length("jobs", request.jobs, JOBS_MAX)
-        wanted = Wanted(frozenset(request.jobs), request.user, request.project, request.experiment)
+        admission.check_length("kinds", request.kinds, KINDS_MAX)
+        wanted = Wanted(
+            frozenset(request.jobs),
+            request.user,
+            request.project,
+            request.experiment,
+            frozenset(request.kinds),
+        )
         with self.seats.taken_by(user):
             yield from self.feed.stream(request.after, wanted, lambda: self._user(context))
 

@@ -4,7 +4,8 @@ Theory of operation. All pages want the same, so one stream of the daemon serves
 comes is encoded once and put into the queue of each follower. The last messages are kept. A page
 that comes back names the cursor of what it has; from there on, it gets what was kept. If it is
 further behind than that, it gets a stream of its own until it has caught up. So it misses nothing
-and gets no fact twice, also if the daemon or the gateway has started again in between.
+and gets no fact twice, also if the daemon or the gateway has started again in between. Who wants
+some events only has a stream of its own all the time, which the daemon filters.
 
 A cursor is `FACT.FEED.CHANGE` (scheduler/api/event_feed.py); only its order matters here.
 """
@@ -14,15 +15,16 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from scheduler.gateway.api.endpoint import Parameter, given
 from scheduler.gateway.auth import Auth
 from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.problems import Problem
@@ -40,6 +42,15 @@ AGAIN_SECONDS = 0.5  # between two attempts to reach the daemon
 RETRY_MILLISECONDS = 1000  # told to browsers
 _CURSOR = re.compile(r"([0-9]{1,18})(?:\.([0-9a-f]{8})\.([0-9]{1,18}))?", re.ASCII)
 _BEAT = b": nothing new\n\n"
+_EVERYTHING = pb.WatchEventsRequest()
+PARAMETERS = (
+    Parameter("after", "the id of the last message"),
+    Parameter("job", "only of this job", several=True),
+    Parameter("user", "only of jobs of this user"),
+    Parameter("project", "only of jobs of this project"),
+    Parameter("experiment", "only of jobs of this experiment"),
+    Parameter("kind", "only facts of this kind, and no jobs", several=True),
+)
 
 
 class Place(NamedTuple):
@@ -64,10 +75,16 @@ class Message(NamedTuple):
 @dataclass(eq=False)
 class Follower:
     token: str
+    wanted: pb.WatchEventsRequest  # the filters; none: everything
     queue: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)  # None: the end
     waiting_bytes: int = 0  # in the queue
     fact: int = 0  # it has the facts up to this one
     dropped: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Whether it cannot share the common stream."""
+        return self.wanted != _EVERYTHING
 
 
 class Events:
@@ -75,7 +92,8 @@ class Events:
 
     def __init__(self, daemon: DaemonCalls) -> None:
         self._daemon = daemon
-        self._followers: set[Follower] = set()
+        self._followers: set[Follower] = set()  # all of them but those alone
+        self._alone: set[Follower] = set()
         self._joined: set[Follower] = set()  # those of them that the common stream serves
         self._streams = 0
         self._kept: deque[Message] = deque()
@@ -92,10 +110,12 @@ class Events:
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
         if after and not _CURSOR.fullmatch(after):
             raise Problem(400, "after: is not the id of an event", "after")
+        follower = Follower(caller.token, _wanted(given(PARAMETERS, request.query_params)))
         if self._streams >= FOLLOWERS_MAX:
             raise Problem(429, f"there are already {FOLLOWERS_MAX} streams of events: try again")
+        if follower.alone:
+            await self._check_wanted(follower)
         self._streams += 1
-        follower = Follower(caller.token)
         return StreamingResponse(
             self._stream(follower, after, auth),
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
@@ -104,11 +124,12 @@ class Events:
 
     def end(self, token: str) -> None:
         """Ends the streams of a session that was logged out."""
-        for follower in [each for each in self._followers if each.token == token]:
-            self._drop(follower)
+        for follower in (*self._followers, *self._alone):
+            if follower.token == token:
+                self._drop(follower)
 
     def close(self) -> None:
-        for follower in list(self._followers):
+        for follower in (*self._followers, *self._alone):
             self._drop(follower)
         if self._task:
             self._task.cancel()
@@ -117,6 +138,12 @@ class Events:
         checking = asyncio.create_task(self._check(follower, auth))
         try:
             yield b"retry: %d\n\n" % RETRY_MILLISECONDS
+            if follower.alone:
+                self._alone.add(follower)
+                async with aclosing(self._with_beats(follower, after)) as parts:
+                    async for part in parts:
+                        yield part
+                return
             self._followers.add(follower)
             self._start()
             async for part in self._catch_up(follower, after):
@@ -126,8 +153,44 @@ class Events:
         finally:
             checking.cancel()
             self._followers.discard(follower)
+            self._alone.discard(follower)
             self._joined.discard(follower)
             self._streams -= 1
+
+    async def _check_wanted(self, follower: Follower) -> None:
+        """Raises the daemon's refusal. If it cannot be reached, the stream says so."""
+        try:
+            async with aclosing(self._watch("", follower)) as replies:
+                await anext(replies, None)
+        except Problem as problem:
+            if problem.status < 500:
+                raise
+
+    async def _with_beats(self, follower: Follower, after: str) -> AsyncGenerator[bytes, None]:
+        """The daemon waits until what it has sent was read, so nothing piles up here."""
+        parts = self._catch_up(follower, after)
+        end = asyncio.ensure_future(follower.queue.get())
+        coming = asyncio.ensure_future(anext(parts, None))
+        try:
+            while not end.done():
+                if not coming.done():
+                    done, _ = await asyncio.wait(
+                        (coming, end),
+                        timeout=BEAT_SECONDS,
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                    if not done:
+                        yield _BEAT
+                elif (part := coming.result()) is None:
+                    return
+                else:
+                    yield part
+                    coming = asyncio.ensure_future(anext(parts, None))
+        finally:
+            end.cancel()
+            coming.cancel()
+            await asyncio.wait((coming,))
+            await parts.aclose()
 
     async def _next(self, follower: Follower) -> bytes | None:
         try:
@@ -148,24 +211,25 @@ class Events:
 
     # --- following ------------------------------------------------------------------------------
 
-    async def _catch_up(self, follower: Follower, after: str) -> AsyncIterator[bytes]:
+    async def _catch_up(self, follower: Follower, after: str) -> AsyncGenerator[bytes, None]:
         """Ends when the follower goes on with the common stream."""
         place = _place(after)
         told: str | None = None  # why the daemon is away; empty: that it is here
         follower.fact = place.fact
         while not follower.dropped:
-            await self._await_head()
-            if not after and self._head:  # from now on
-                after, place = _text(self._head), self._head
-                follower.fact = place.fact
-                yield _encoded(pb.WatchEventsReply(), after)
-            if self._head and told != self._away:
-                told = self._away
-                yield _told_away(told) if told else _HERE
-            if self._follow(follower, place):
-                return
+            if not follower.alone:
+                await self._await_head()
+                if not after and self._head:  # from now on
+                    after, place = _text(self._head), self._head
+                    follower.fact = place.fact
+                    yield _encoded(pb.WatchEventsReply(), after)
+                if self._head and told != self._away:
+                    told = self._away
+                    yield _told_away(told) if told else _HERE
+                if self._follow(follower, place):
+                    return
             try:
-                async with aclosing(self._watch(after, follower.token)) as replies:
+                async with aclosing(self._watch(after, follower)) as replies:
                     async for reply in replies:
                         if told != "":
                             told = ""
@@ -173,7 +237,7 @@ class Events:
                         after, place = reply.cursor, _place(reply.cursor)
                         follower.fact = place.fact
                         yield _encoded(reply, after)
-                        if self._follow(follower, place):
+                        if not follower.alone and self._follow(follower, place):
                             return
             except Problem as problem:
                 if problem.status == 401:
@@ -185,9 +249,12 @@ class Events:
                     yield _told_away(told)
                 await asyncio.sleep(AGAIN_SECONDS)
 
-    def _watch(self, after: str, token: str) -> AsyncGenerator[pb.WatchEventsReply, None]:
+    def _watch(self, after: str, follower: Follower) -> AsyncGenerator[pb.WatchEventsReply, None]:
         request = pb.WatchEventsRequest(after=after)
-        return self._daemon.stream("Gateway/WatchEvents", request, pb.WatchEventsReply, token)
+        request.MergeFrom(follower.wanted)
+        return self._daemon.stream(
+            "Gateway/WatchEvents", request, pb.WatchEventsReply, follower.token
+        )
 
     def _follow(self, follower: Follower, place: Place) -> bool:
         """Gives the follower what was kept since this place; all else comes by itself."""
@@ -252,7 +319,7 @@ class Events:
                 follower = next(iter(self._joined or self._followers))
                 after = _text(self._head) if self._head else ""
                 try:
-                    async with aclosing(self._watch(after, follower.token)) as replies:
+                    async with aclosing(self._watch(after, follower)) as replies:
                         async for reply in replies:
                             self._receive(reply)
                             if follower not in self._followers:
@@ -302,6 +369,16 @@ class Events:
         self._kept_bytes += len(message.encoded)
         while len(self._kept) > KEPT_MAX or self._kept_bytes > KEPT_BYTES_MAX:
             self._kept_bytes -= len(self._kept.popleft().encoded)
+
+
+def _wanted(given: Mapping[str, Any]) -> pb.WatchEventsRequest:
+    return pb.WatchEventsRequest(
+        jobs=given.get("job", ()),
+        user=given.get("user", ""),
+        project=given.get("project", ""),
+        experiment=given.get("experiment", ""),
+        kinds=given.get("kind", ()),
+    )
 
 
 def _place(cursor: str) -> Place:

@@ -758,18 +758,20 @@ class EndSessionReply(_message.Message):
     def __init__(self, ended: _Optional[int] = ...) -> None: ...
 
 class WatchEventsRequest(_message.Message):
-    __slots__ = ("after", "jobs", "user", "project", "experiment")
+    __slots__ = ("after", "jobs", "user", "project", "experiment", "kinds")
     AFTER_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
     EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
     after: str
     jobs: _containers.RepeatedScalarFieldContainer[str]
     user: str
     project: str
     experiment: str
-    def __init__(self, after: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ...) -> None: ...
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, after: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WatchEventsReply(_message.Message):
     __slots__ = ("facts", "jobs", "cursor", "lost", "list_again")

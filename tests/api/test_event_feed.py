@@ -333,6 +333,23 @@ def test_only_what_is_wanted_is_told(served: Serving, given: dict[str, Any]) -> 
         assert set(watcher.jobs) <= {job}
 
 
+def test_facts_of_a_kind_are_told_without_jobs(served: Serving) -> None:
+    mine = served.submit("mine", held=True)
+    for job, who in ((mine, "ada"), (served.submit("other", "eve", held=True), "eve")):
+        served.people.CancelJob(pb.CancelJobRequest(job=job), metadata=by(who), timeout=10)
+    kinds = ["job_cancelled", "node_lost"]
+    with watching(served, "0", kinds=kinds) as watcher:
+        watcher.until(lambda: len(watcher.facts) == 2)
+        last = served.submit("last", held=True)
+        served.people.CancelJob(pb.CancelJobRequest(job=last), metadata=by("ada"), timeout=10)
+        watcher.until(lambda: len(watcher.facts) == 3)
+        assert {fact.kind for fact in watcher.facts} == {"job_cancelled"}
+        assert not watcher.jobs
+    with watching(served, "0", kinds=kinds, user="ada") as watcher:
+        watcher.until(lambda: len(watcher.facts) == 2)
+        assert [fact.job_id for fact in watcher.facts] == [mine, last]
+
+
 def test_a_filter_that_leaves_all_out_still_moves_the_cursor(
     served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,6 +469,8 @@ def test_a_feed_that_is_not_watched_is_forgotten(
         assert second.facts[0].job_id == job_id
 
 
-def test_too_many_jobs_are_refused(served: Serving) -> None:
-    with refused(grpc.StatusCode.INVALID_ARGUMENT, "jobs: 101 values given, 100 at most"):
-        Watcher(served, jobs=[str(n) for n in range(101)])
+@pytest.mark.parametrize("what", ["jobs", "kinds"])
+def test_too_many_are_refused(what: str, served: Serving) -> None:
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, f"{what}: 101 values given, 100 at most"):
+        given: dict[str, Any] = {what: [str(n) for n in range(101)]}
+        Watcher(served, **given)

@@ -34,8 +34,8 @@ class Gateway:
 class Listener:
     """A page: reads events in a thread, and comes back with the id of the last one."""
 
-    def __init__(self, client: httpx.Client) -> None:
-        self._client = client
+    def __init__(self, client: httpx.Client, **filters: str | list[str]) -> None:
+        self._client, self._filters = client, filters
         self.facts: list[int] = []  # numbers, as received
         self.jobs: dict[str, dict[str, Any]] = {}  # the newest of each
         self.states: list[str] = []  # of the daemon
@@ -66,7 +66,9 @@ class Listener:
 
     def _read(self) -> None:
         headers = {"last-event-id": self.last_id} if self.last_id else {}
-        with self._client.stream("GET", "/events", headers=headers, timeout=30) as stream:
+        with self._client.stream(
+            "GET", "/events", params=self._filters, headers=headers, timeout=30
+        ) as stream:
             self.refused = None if stream.status_code == 200 else stream.status_code
             if self.refused:
                 self._stopped.wait(0.1)
@@ -101,8 +103,8 @@ class Served:
     def by(self, user: str = "ada") -> httpx.Client:
         return self.gateway.client(user_token(SECRET, user))
 
-    def listen(self, user: str = "ada") -> Listener:
-        return Listener(self.by(user))
+    def listen(self, user: str = "ada", **filters: str | list[str]) -> Listener:
+        return Listener(self.by(user), **filters)
 
     def code(self, user: str = "ada") -> str:
         """Of one log-in, as `scheduler-open` gets it."""

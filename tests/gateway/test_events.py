@@ -66,6 +66,8 @@ def test_there_are_so_many_streams_and_no_more(served: Served) -> None:
             pages.enter_context(served.listen(f"user{number % 7}"))
         with served.listen("late") as late:
             assert late.refused == 429
+        with served.listen("late", project="vision") as filtered:
+            assert filtered.refused == 429
     with served.listen("ada") as page:
         eventually(lambda: page.last_id)
 
@@ -87,18 +89,68 @@ def test_a_number_alone_will_do(served: Served) -> None:
         assert contiguous(page.facts)
 
 
+def test_only_what_is_wanted_comes(served: Served) -> None:
+    mine = served.daemon.submit("mine", held=True, project="vision")
+    with served.listen(job=[mine]) as of_job, served.listen(project="vision") as of_project:
+        other = served.daemon.submit("other", held=True)
+        late = served.daemon.submit("late", held=True, project="vision")
+        with served.by() as client:
+            client.patch(f"/api/v1/jobs/{mine}", json={"priority": 7})
+        eventually(lambda: of_job.jobs.get(mine, {}).get("priority") == 7)
+        eventually(lambda: {mine, late} <= set(of_project.jobs))
+        assert set(of_job.jobs) == {mine}
+        assert other not in of_project.jobs
+        assert of_job.states == of_project.states == ["here"]
+
+
+def test_facts_of_a_kind_come_alone_and_go_on_after_a_break(served: Served) -> None:
+    def cancel(job: str) -> None:
+        with served.by() as client:
+            client.post(f"/api/v1/jobs/{job}/cancel")
+
+    jobs = [served.daemon.submit(f"job-{number}", held=True) for number in range(3)]
+    with served.listen(kind=["job_cancelled"]) as page:
+        cancel(jobs[0])
+        eventually(lambda: page.facts)
+        page.stop()
+    cancel(jobs[1])
+    again = served.listen(kind=["job_cancelled"])
+    again.last_id = page.last_id
+    with again:
+        cancel(jobs[2])
+        eventually(lambda: len(again.facts) == 2)
+        assert not set(page.facts) & set(again.facts)
+        assert not again.jobs
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"colour": "red"}, "colour"),
+        ({"user": ["a", "b"]}, "user"),
+        ({"kind": ["x"] * 101}, "kinds"),
+    ],
+)
+def test_filters_that_make_no_sense_are_refused(
+    query: dict[str, str | list[str]], field: str, served: Served
+) -> None:
+    with served.by() as client:
+        answer = client.get("/events", params=query)
+        assert (answer.status_code, answer.json()["error"]["field"]) == (400, field)
+
+
 def test_a_session_that_is_logged_out_hears_no_more(served: Served) -> None:
     with served.logged_in() as browser, served.gateway.client() as other:
         other.cookies.set("scheduler_session", browser.cookies["scheduler_session"])
-        with Listener(other) as page:
+        with Listener(other) as page, Listener(other, user="ada") as filtered:
             browser.post("/logout")
-            eventually(lambda: page.refused == 401)
+            eventually(lambda: page.refused == filtered.refused == 401)
 
 
 def test_a_follower_that_reads_nothing_is_dropped() -> None:
     async def life() -> None:
         events = Events(None)  # type: ignore[arg-type]  # it asks nothing
-        follower = Follower("token")
+        follower = Follower("token", pb.WatchEventsRequest())
         events._followers.add(follower)
         events._receive(pb.WatchEventsReply(cursor="1.00000000.1"))
         events._follow(follower, events._head or pytest.fail("no head"))
