@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.gateway.serving_http import Served, gateway
+from tests.kube.certificates import Authority
 from tests.serving import serving
 
 
@@ -16,3 +17,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         gateway(f"127.0.0.1:{daemon.server.port}") as made,
     ):
         yield Served(daemon, made)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import httpx
 
 from scheduler.access.identity import user_token
 from scheduler.v1 import scheduler_pb2 as pb
+from tests.kube.certificates import Authority
 from tests.serving import SECRET, Serving, by
 from tests.support import BIN, DEADLINE_SECONDS, eventually
 
@@ -138,3 +140,7 @@ def gateway(server: str, *flags: str, listen: str = "127.0.0.1:0") -> Iterator[G
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def trusting(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(authority.certificate))

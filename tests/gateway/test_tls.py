@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import subprocess
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
 from scheduler.access.identity import user_token
-from scheduler.gateway.http_connection import CONNECTIONS_MAX
-from tests.gateway.serving_http import Served, gateway
+from tests.gateway.serving_http import Served, gateway, trusting
 from tests.kube.certificates import Authority
 from tests.kube.processes import free_port
 from tests.serving import SECRET
 from tests.support import BIN, Daemon, eventually
 
 HERE = "127.0.0.1"
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-def trusting(authority: Authority) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(authority.certificate))
 
 
 def test_a_cookie_of_an_encrypted_page_is_sent_nowhere_else(
@@ -53,38 +41,6 @@ def test_a_cookie_of_an_encrypted_page_is_sent_nowhere_else(
             pytest.raises(httpx.HTTPError),
         ):
             plain.get("/api/v1/jobs", headers={"authorization": user_token(SECRET, "ada")})
-
-
-def await_closed(wires: list[socket.socket], count: int) -> None:
-    def is_closed(wire: socket.socket) -> bool:
-        try:
-            return not wire.recv(1, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        except ConnectionError:
-            return True
-
-    eventually(lambda: sum(map(is_closed, wires)) >= count)
-
-
-def test_handshakes_that_do_not_end_are_connections_and_keep_no_other_out(
-    served: Served, authority: Authority
-) -> None:
-    certificate, key = authority.issue("slow", HERE)
-    flags = ("--certificate", str(certificate), "--key", str(key))
-    more = 30
-    with gateway(f"{HERE}:{served.daemon.server.port}", *flags) as made, ExitStack() as stack:
-        address = (HERE, int(made.url.rpartition(":")[2]))
-        for half in (b"", b"\x16\x03\x01"):
-            begun = [
-                stack.enter_context(socket.create_connection(address))
-                for _ in range(CONNECTIONS_MAX + more)
-            ]
-            for each in begun:
-                each.sendall(half)
-            await_closed(begun, more)
-            with httpx.Client(verify=trusting(authority), trust_env=False) as browser:
-                assert browser.get(f"{made.url}/healthz").text == "ok\n"
 
 
 def test_a_certificate_that_cannot_be_used_is_told_in_one_line(
