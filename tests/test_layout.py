@@ -112,6 +112,7 @@ WHOLES = {
     "legacy/test_renewal.py": "an old library is replaced by the new one",
     "legacy/test_stories.py": "trainings with an old library, from start to end",
     "legacy/test_strangers.py": "the listener and other users of the machine",
+    "simulator/trials/test_poisoned_world.py": "gpu_sharing in a world that teaches it a wrong law",
     "planning/policies/test_every.py": "what holds of each policy",
     "planning/policies/test_images.py": "images that only some nodes have, under each policy",
     "planning/test_gangs.py": "gangs over nodes, by placing and under each policy",
