@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.nvml import machine
+
+if TYPE_CHECKING:  # most tests need none of what these import
+    from tests.serving import Serving
+    from tests.support import Daemon
 
 # Real daemons and many lives take their time.
 HERE = Path(__file__).parent
@@ -71,3 +78,33 @@ def nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in made.environment(nvml_library).items():
         monkeypatch.setenv(name, value)
     return made
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Serving]:
+    """The API on a loop in this process, one for each test."""
+    from tests.serving import serving
+
+    with serving(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A real daemon with one simulated GPU, for each test."""
+    from tests.support import Daemon
+
+    made = Daemon(tmp_path / "state", "1x16384").start()
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()

@@ -61,6 +61,11 @@ from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from tests.support import eventually
 
+DENIED = grpc.StatusCode.PERMISSION_DENIED
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+NOT_FOUND = grpc.StatusCode.NOT_FOUND
+REFUSED = grpc.StatusCode.FAILED_PRECONDITION
+UNKNOWN = grpc.StatusCode.UNAUTHENTICATED
 SECRET = b"s" * 32
 NODE = Node("westworld", tuple(Gpu(f"gpu{i}", i, "pretended", 16384, 512) for i in range(2)))
 Metadata = tuple[tuple[str, str | bytes], ...]

@@ -18,14 +18,13 @@ The loop is not asked, and no lock is held while the database is read.
 
 from __future__ import annotations
 
-import re
 import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import structlog
@@ -36,6 +35,7 @@ from scheduler.api.lookup import Lookup
 from scheduler.core.admission import quote
 from scheduler.core.errors import Rejected, Unavailable
 from scheduler.core.model import Fact, Job, JobId, PodState, View
+from scheduler.presentation.cursor import Cursor
 from scheduler.v1 import scheduler_pb2 as pb
 
 LOOK_SECONDS = 0.5  # between two looks
@@ -57,8 +57,6 @@ TOO_OLD = "they are older than what is kept"
 TOO_MANY = f"the caller was more than {FACTS_BEHIND_MAX:,} facts behind"
 DAMAGED = "they cannot be read"
 RESTORED = "the database has no facts of these numbers: it was restored from a backup"
-
-_CURSOR = re.compile(r"([0-9]{1,18})(?:\.([0-9a-f]{8})\.([0-9]{1,18}))?", re.ASCII)
 
 log = structlog.get_logger("scheduler.api.event_feed")
 
@@ -108,18 +106,6 @@ class Piece:
     number: int  # of the fact, or of the change
     about: About
     data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """How much a stream has sent."""
-
-    fact: int
-    feed: str
-    change: int
-
-    def __str__(self) -> str:
-        return f"{self.fact}.{self.feed}.{self.change}"
 
 
 class EventFeed:
@@ -187,7 +173,7 @@ class EventFeed:
 
     # --- what a stream sends ----------------------------------------------------------------
 
-    def _resume(self, seen: _Seen, asked: Position | None) -> tuple[Position, pb.WatchEventsReply]:
+    def _resume(self, seen: _Seen, asked: Cursor | None) -> tuple[Cursor, pb.WatchEventsReply]:
         """Returns where a stream begins that has sent all up to `asked`."""
         reply, now = pb.WatchEventsReply(), seen.position()
         if asked is None:
@@ -205,9 +191,9 @@ class EventFeed:
             reason = TOO_OLD if to < oldest else TOO_MANY
             reply.lost.add(first=fact + 1, last=to, reason=reason)
             fact = to
-        return Position(fact, now.feed, change), reply
+        return Cursor(fact, now.feed, change), reply
 
-    def _next(self, seen: _Seen, at: Position, wanted: Wanted) -> tuple[Position, list[bytes]]:
+    def _next(self, seen: _Seen, at: Cursor, wanted: Wanted) -> tuple[Cursor, list[bytes]]:
         """Returns how far the stream is next, and what it sends until then."""
         facts = seen.facts_after(at.fact)
         if facts is None:
@@ -216,7 +202,7 @@ class EventFeed:
         fact, left = at.fact, REPLY_BYTES
         for piece in facts:
             if left < 0:
-                return replace(at, fact=fact), pieces
+                return at._replace(fact=fact), pieces
             if piece.number > fact + 1:
                 pieces.append(_lost(fact + 1, piece.number - 1, DAMAGED))
             fact = piece.number
@@ -228,14 +214,14 @@ class EventFeed:
             pieces.append(_LIST_AGAIN)
         for piece in changed:
             if left < 0:
-                return Position(fact, at.feed, change), pieces
+                return Cursor(fact, at.feed, change), pieces
             change = piece.number
             if wanted.all or wanted.matches(piece.about):
                 pieces.append(piece.data)
                 left -= len(piece.data)
-        return Position(fact, at.feed, change), pieces
+        return Cursor(fact, at.feed, change), pieces
 
-    def _read_facts(self, at: Position, wanted: Wanted) -> tuple[Position, list[bytes]]:
+    def _read_facts(self, at: Cursor, wanted: Wanted) -> tuple[Cursor, list[bytes]]:
         """The same for a stream that is so far behind that it reads the database."""
         facts, numbers = self._reader.facts(at.fact, FACTS_READ)
         readable = dict(facts)
@@ -256,7 +242,7 @@ class EventFeed:
                 if wanted.all or wanted.matches(piece.about):
                     pieces.append(piece.data)
                     left -= len(piece.data)
-        return replace(at, fact=last), pieces
+        return at._replace(fact=last), pieces
 
     def _piece(self, number: int, fact: Fact, unfiltered: bool = False) -> Piece:
         reply = pb.WatchEventsReply(facts=[wire.fact_message(fact, number)])
@@ -350,9 +336,9 @@ class _Seen:
         self._reasons_view, self._reasons_at, self._silence_at = view, 0.0, 0.0
         self._silent: set[JobId] = set()
 
-    def position(self) -> Position:
+    def position(self) -> Cursor:
         with self._lock:
-            return Position(self.fact, self.id, self._change)
+            return Cursor(self.fact, self.id, self._change)
 
     def facts_after(self, number: int) -> Sequence[Piece] | None:
         """None: they are not kept."""
@@ -445,16 +431,16 @@ class _Seen:
                     self._due_reasons[key[0]] = None
 
 
-def parse_cursor(text: str) -> Position | None:
+def parse_cursor(text: str) -> Cursor | None:
     """None: from now on."""
     if not text:
         return None
-    if (match := _CURSOR.fullmatch(text)) is None:
+    if (found := Cursor.parse(text)) is None:
         raise Rejected(f"after {quote(text)}: is neither a cursor nor the number of a fact")
-    return Position(int(match[1]), match[2] or "", int(match[3] or 0))
+    return found
 
 
-def encoded(reply: pb.WatchEventsReply, at: Position) -> bytes:
+def encoded(reply: pb.WatchEventsReply, at: Cursor) -> bytes:
     reply.cursor = str(at)
     return reply.SerializeToString()
 

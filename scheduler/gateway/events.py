@@ -7,13 +7,12 @@ further behind than that, it gets a stream of its own until it has caught up. So
 and gets no fact twice, also if the daemon or the gateway has started again in between. Who wants
 some events only has a stream of its own all the time, which the daemon filters.
 
-A cursor is `FACT.FEED.CHANGE` (scheduler/api/event_feed.py); only its order matters here.
+What the parts of a cursor mean is in scheduler/api/event_feed.py; only its order matters here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
@@ -29,6 +28,7 @@ from scheduler.gateway.auth import Auth
 from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.problems import Problem
 from scheduler.presentation import records, story
+from scheduler.presentation.cursor import Cursor
 from scheduler.presentation.render import printable
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -40,7 +40,6 @@ BEAT_SECONDS = 15.0  # without news, so that who is between does not end the con
 CHECK_SECONDS = 60.0  # between two looks whether a follower's token is still valid
 AGAIN_SECONDS = 0.5  # between two attempts to reach the daemon
 RETRY_MILLISECONDS = 1000  # told to browsers
-_CURSOR = re.compile(r"([0-9]{1,18})(?:\.([0-9a-f]{8})\.([0-9]{1,18}))?", re.ASCII)
 _BEAT = b": nothing new\n\n"
 _EVERYTHING = pb.WatchEventsRequest()
 PARAMETERS = (
@@ -53,21 +52,9 @@ PARAMETERS = (
 )
 
 
-class Place(NamedTuple):
-    """A cursor, to be compared."""
-
-    fact: int
-    feed: str
-    change: int
-
-    def reaches(self, other: Place) -> bool:
-        """Whether all that came before `other` has been received here."""
-        return self.feed == other.feed and self.fact >= other.fact and self.change >= other.change
-
-
 class Message(NamedTuple):
-    before: Place  # the end of the one before it
-    after: Place
+    before: Cursor  # the end of the one before it
+    after: Cursor
     reply: pb.WatchEventsReply
     encoded: bytes
 
@@ -98,7 +85,7 @@ class Events:
         self._streams = 0
         self._kept: deque[Message] = deque()
         self._kept_bytes = 0
-        self._head: Place | None = None  # where the common stream is; None: there is none yet
+        self._head: Cursor | None = None  # where the common stream is; None: there is none yet
         self._away = ""  # why the daemon cannot be reached
         self._moved = asyncio.Event()  # there is a head
         self._task: asyncio.Task[None] | None = None
@@ -108,7 +95,7 @@ class Events:
     async def serve(self, request: Request, auth: Auth) -> Response:
         caller = await auth.caller(request)
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        if after and not _CURSOR.fullmatch(after):
+        if after and Cursor.parse(after) is None:
             raise Problem(400, "after: is not the id of an event", "after")
         follower = Follower(caller.token, _wanted(given(PARAMETERS, request.query_params)))
         if self._streams >= FOLLOWERS_MAX:
@@ -220,7 +207,7 @@ class Events:
             if not follower.alone:
                 await self._await_head()
                 if not after and self._head:  # from now on
-                    after, place = _text(self._head), self._head
+                    after, place = str(self._head), self._head
                     follower.fact = place.fact
                     yield _encoded(pb.WatchEventsReply(), after)
                 if self._head and told != self._away:
@@ -256,7 +243,7 @@ class Events:
             "Gateway/WatchEvents", request, pb.WatchEventsReply, follower.token
         )
 
-    def _follow(self, follower: Follower, place: Place) -> bool:
+    def _follow(self, follower: Follower, place: Cursor) -> bool:
         """Gives the follower what was kept since this place; all else comes by itself."""
         if self._head is None or follower.dropped:
             return False
@@ -317,7 +304,7 @@ class Events:
         try:
             while self._followers:
                 follower = next(iter(self._joined or self._followers))
-                after = _text(self._head) if self._head else ""
+                after = str(self._head) if self._head else ""
                 try:
                     async with aclosing(self._watch(after, follower)) as replies:
                         async for reply in replies:
@@ -381,15 +368,8 @@ def _wanted(given: Mapping[str, Any]) -> pb.WatchEventsRequest:
     )
 
 
-def _place(cursor: str) -> Place:
-    match = _CURSOR.fullmatch(cursor)
-    if match is None:
-        return Place(0, "", 0)
-    return Place(int(match[1]), match[2] or "", int(match[3] or 0))
-
-
-def _text(place: Place) -> str:
-    return f"{place.fact}.{place.feed}.{place.change}" if place.feed else str(place.fact)
+def _place(text: str) -> Cursor:
+    return Cursor.parse(text) or Cursor(0)
 
 
 def _encoded(reply: pb.WatchEventsReply, cursor: str) -> bytes:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import queue
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -15,13 +13,7 @@ from scheduler.api.grpc_server import GrpcServer
 from scheduler.core.errors import SchedulerError
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
-from tests.serving import Serving, by, refused, serving
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path) as made:
-        yield made
+from tests.serving import Serving, by, refused
 
 
 def _call(path: bytes, *headers: tuple[bytes, bytes]) -> bytes:

@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,18 +18,12 @@ from scheduler.api.calls import Bell, Reception
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
-from tests.serving import Serving, by, of, refused, serving
+from tests.serving import Serving, by, of, refused
 from tests.support import eventually
 
 HALF_OPEN = 120  # more than the threads of all lanes together
 PING = frame(6, 0, 0, b"whatever")
 LIST_JOBS = "/scheduler.v1.Scheduler/ListJobs"
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path) as made:
-        yield made
 
 
 @contextmanager

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,7 +15,7 @@ from structlog.testing import capture_logs
 from benchmarks.malformed import GREETING
 from scheduler.api.connections import ConnectionLimits, Connections, allowed
 from scheduler.v1 import scheduler_pb2 as pb
-from tests.serving import Serving, by, serving
+from tests.serving import Serving, by
 from tests.support import eventually
 
 
@@ -93,12 +91,6 @@ def test_what_a_caller_has_sent_who_has_left_is_discarded() -> None:
         )
         eventually(lambda: connections.close_excess() or left.recv(1, socket.MSG_PEEK) == b"")
         assert len(stayed.recv(100_000, socket.MSG_WAITALL)) == 100_000
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path) as made:
-        yield made
 
 
 def test_a_flood_of_connections_is_closed_and_the_others_are_served(served: Serving) -> None:

@@ -14,19 +14,13 @@ import grpc
 import pytest
 
 from scheduler.api import event_feed, grpc_server, lookup
-from scheduler.api.event_feed import Position, parse_cursor
+from scheduler.api.event_feed import parse_cursor
 from scheduler.core.errors import Rejected
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.serving import Serving, bearer, by, of, refused, serving
 from tests.support import eventually
 
 BUSY = grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path) as made:
-        yield made
 
 
 class Watcher:
@@ -98,13 +92,6 @@ def _add_facts(served: Serving, count: int, data: str = "{}") -> None:
 
 
 # --- cursors --------------------------------------------------------------------------------------
-
-
-def test_a_cursor_is_read_back() -> None:
-    at = Position(7, "0123abcd", 12)
-    assert parse_cursor(str(at)) == at
-    assert parse_cursor("7") == Position(7, "", 0)
-    assert parse_cursor("") is None
 
 
 @pytest.mark.parametrize(

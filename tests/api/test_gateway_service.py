@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,20 @@ from scheduler import run_logs
 from scheduler.access import issued_tokens, sessions
 from scheduler.core.model import JobId
 from scheduler.v1 import scheduler_pb2 as pb
-from tests.serving import Metadata, Serving, bearer, by, of, refused, serving
+from tests.serving import (
+    DENIED,
+    INVALID,
+    NOT_FOUND,
+    REFUSED,
+    UNKNOWN,
+    Metadata,
+    Serving,
+    bearer,
+    by,
+    of,
+    refused,
+)
 from tests.support import eventually
-
-DENIED = grpc.StatusCode.PERMISSION_DENIED
-INVALID = grpc.StatusCode.INVALID_ARGUMENT
-NOT_FOUND = grpc.StatusCode.NOT_FOUND
-REFUSED = grpc.StatusCode.FAILED_PRECONDITION
-UNKNOWN = grpc.StatusCode.UNAUTHENTICATED
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path) as made:
-        yield made
 
 
 def _identified(served: Serving, who: Metadata) -> pb.IdentifyReply:

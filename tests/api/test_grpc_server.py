@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -21,7 +20,7 @@ from scheduler.api.seats import STREAMS_MAX, STREAMS_OF_USER_MAX
 from scheduler.core.errors import ConfigError
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
-from tests.serving import Serving, by, of, refused, serving, submission
+from tests.serving import Serving, by, of, refused, submission
 from tests.support import eventually
 
 METHODS = [
@@ -30,12 +29,6 @@ METHODS = [
     for method in service.methods
 ]
 STREAMS = ("WatchJobs", "GetLogs")
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path) as made:
-        yield made
 
 
 def _answers(served: Serving) -> None:

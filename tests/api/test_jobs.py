@@ -6,7 +6,6 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,19 @@ import pytest
 from scheduler import run_logs
 from scheduler.core.model import Job, JobId
 from scheduler.v1 import scheduler_pb2 as pb
-from tests.serving import Serving, by, of, refused, serving, submission
+from tests.serving import (
+    DENIED,
+    INVALID,
+    NOT_FOUND,
+    REFUSED,
+    Serving,
+    by,
+    of,
+    refused,
+    serving,
+    submission,
+)
 from tests.support import eventually
-
-DENIED = grpc.StatusCode.PERMISSION_DENIED
-INVALID = grpc.StatusCode.INVALID_ARGUMENT
-NOT_FOUND = grpc.StatusCode.NOT_FOUND
-REFUSED = grpc.StatusCode.FAILED_PRECONDITION
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path) as made:
-        yield made
 
 
 def _listed(served: Serving, user: str = "ada", **filters: Any) -> list[str]:

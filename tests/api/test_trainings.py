@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,14 +11,8 @@ import pytest
 from scheduler.api.trainings import PROFILES_MAX
 from scheduler.core.model import JobId, RunPhase
 from scheduler.v1 import scheduler_pb2 as pb
-from tests.serving import Serving, bearer, by, of, refused, serving
+from tests.serving import Serving, bearer, by, of, refused
 from tests.support import eventually
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path) as made:
-        yield made
 
 
 def _ended(job_id: str, epoch: int, **fields: Any) -> pb.EndEpochRequest:

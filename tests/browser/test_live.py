@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    made = Daemon(tmp_path / "state", "1x16384").start()
-    yield made
-    made.end()
-
-
-@pytest.fixture
 def served(daemon: Daemon) -> Iterator[Gateway]:
     with gateway(daemon.address) as made:
         yield made

@@ -10,20 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from scheduler.access import issued_tokens
 from scheduler.access.identity import user_token
 from scheduler.gpus.usage import LIBRARY, WATCHDOG
 from tests.nvml.machine import Machine
-from tests.serving import SECRET, Serving, serving
+from tests.serving import SECRET, Serving
 from tests.support import BIN, eventually
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path) as made:
-        yield made
 
 
 @contextmanager

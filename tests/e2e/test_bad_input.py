@@ -23,10 +23,10 @@ from scheduler.access.identity import socket_name, user_name
 from scheduler.api.probes import WATCHERS_MAX
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+from tests.serving import DENIED, INVALID, UNKNOWN
 from tests.support import Daemon, eventually
 
-DENIED, UNKNOWN_CALLER = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
-WRONG, TOO_MUCH = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
+TOO_MUCH = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 REFLECTION = "reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 ME = user_name(os.geteuid())
@@ -83,10 +83,10 @@ def refusal(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
 @pytest.mark.parametrize(
     ("token", "status"),
     [
-        ("nonsense", UNKNOWN_CALLER),
-        ("root." + "0" * 64, UNKNOWN_CALLER),
-        ("", UNKNOWN_CALLER),
-        ("of a job", UNKNOWN_CALLER),
+        ("nonsense", UNKNOWN),
+        ("root." + "0" * 64, UNKNOWN),
+        ("", UNKNOWN),
+        ("of a job", UNKNOWN),
         ("of another user", DENIED),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_job_needs_its_own_token(attacked: Attacked) -> None:
         for token in (attacked.target.stranger, attacked.target.jobs[1][1], attacked.target.owner):
             status, words = refusal(lambda: report(bearer(token)))  # noqa: B023 - called at once
             assert (status, words) == (DENIED, f"this token is not the token of job {victim}")
-        assert refusal(lambda: report(()))[0] == UNKNOWN_CALLER  # noqa: B023 - likewise
+        assert refusal(lambda: report(()))[0] == UNKNOWN  # noqa: B023 - likewise
 
 
 # --- values -------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_epochs_that_go_backwards_do_no_harm(attacked: Attacked) -> None:
         profile = pb.Profile(job_id=victim, attempt=1, epoch=epoch)
         request = pb.EndEpochRequest(profiles=[profile])
         call = lambda: attacked.jobs.EndEpoch(request, metadata=bearer(token))  # noqa: E731, B023
-        assert refusal(call) == (WRONG, f"epoch {epoch}: must be at least 1")
+        assert refusal(call) == (INVALID, f"epoch {epoch}: must be at least 1")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
@@ -155,7 +155,7 @@ def test_an_invalid_measurement_is_refused(attacked: Attacked, field: str, value
         ),
         lambda: attacked.jobs.Report(pb.ReportRequest(profiles=[profile]), metadata=bearer(token)),
     ):
-        assert refusal(call) == (WRONG, f"{field} {value}: must be a number, 0 or greater")
+        assert refusal(call) == (INVALID, f"{field} {value}: must be a number, 0 or greater")
 
 
 def test_a_name_of_ten_megabytes_is_refused(attacked: Attacked) -> None:
@@ -166,7 +166,7 @@ def test_a_name_of_ten_megabytes_is_refused(attacked: Attacked) -> None:
 
     assert refusal(lambda: submit(HUGE))[0] == TOO_MUCH  # grpc refuses it before it is read
     status, words = refusal(lambda: submit("x" * 1_000_000))
-    assert status == WRONG
+    assert status == INVALID
     assert words == f"job_name '{'x' * 60}...': has 1000000 characters, 253 at most"
 
 
@@ -191,7 +191,7 @@ def test_the_length_of_a_filter_is_limited(attacked: Attacked) -> None:
             lambda: attacked.people.ListJobs(request, metadata=sent),  # noqa: B023 - called at once
             lambda: next(attacked.people.WatchJobs(request, metadata=sent)),  # noqa: B023
         ):
-            assert refusal(call) == (WRONG, words)
+            assert refusal(call) == (INVALID, words)
 
 
 # --- garbage ------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_garbage_for_the_services_around_ours_is_the_callers_fault(
     stream: Any = attacked.channel.stream_stream(f"/grpc.{method}", None, None)
     for garbage in (b"\xff\xff", b"\x0a\x02\xff\xfe\x1a\x02\xff\xfe"):
         status, words = refusal(lambda: list(stream(iter([garbage]), timeout=10)))  # noqa: B023
-        assert (status, "not the protobuf message" in words) == (WRONG, True)
+        assert (status, "not the protobuf message" in words) == (INVALID, True)
 
 
 def test_an_unknown_service_cannot_be_watched(attacked: Attacked) -> None:

@@ -5,24 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import grpc
-import pytest
 
 from scheduler.store.reader import Reader
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from tests.support import Daemon
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    made = Daemon(tmp_path / "state", "1x16384").start()
-    try:
-        yield made
-    finally:
-        made.end()
 
 
 def _replies(daemon: Daemon, cursor: str) -> Iterator[pb.WatchEventsReply]:

@@ -10,9 +10,6 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-
-import pytest
 
 from scheduler.access.identity import user_name
 from scheduler.v1 import scheduler_pb2 as pb
@@ -21,15 +18,6 @@ from tests.support import Daemon, eventually
 
 KILLS = int(os.environ.get("KILLS", "3"))
 DAEMON_RESTARTS = max(1, KILLS // 10)
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    made = Daemon(tmp_path / "state", "1x16384").start()
-    try:
-        yield made
-    finally:
-        made.end()
 
 
 @contextmanager

@@ -17,11 +17,10 @@ from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from tests.kube.control import ControlPlane
 from tests.kube.kubelet import Kubelet
-from tests.serving import refused
+from tests.serving import DENIED, refused
 from tests.support import Daemon
 
 ACCOUNT = "agents"
-DENIED = grpc.StatusCode.PERMISSION_DENIED
 
 
 @pytest.fixture

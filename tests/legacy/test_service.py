@@ -6,8 +6,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -20,16 +19,10 @@ from scheduler.legacy import service
 from scheduler.legacy.messages import OldReport
 from scheduler.legacy.service import LegacyService
 from scheduler.v1 import scheduler_pb2 as pb
-from tests.serving import SECRET, Serving, by, of, serving
+from tests.serving import SECRET, Serving, by, of
 from tests.support import eventually
 
 HERE, ELSEWHERE = Caller("127.0.0.1", os.geteuid), Caller("192.0.2.7", lambda: None)
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-
 import pytest
 
 from scheduler.presentation import outlook
@@ -14,15 +11,7 @@ NOW = 1000.0  # 00:16:40 UTC
 ETA = pb.Eta(starts_low=NOW + 1800, starts_at=NOW + 2460, starts_high=NOW + 3300)
 
 
-@pytest.fixture(autouse=True)
-def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
+pytestmark = pytest.mark.usefixtures("in_utc")
 STOPS = pb.JobName(name="c", stopping=True)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,14 +12,7 @@ from scheduler.presentation.render import Screen, width
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.cli.samples import CLUSTER, GOLDEN, JOBS, NOW, WIDTHS, drawn, job
 
-
-@pytest.fixture(autouse=True)
-def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures("in_utc")
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
