@@ -102,7 +102,7 @@ WHOLES = {
     "clusters/local/test_starts.py": "what a training is given when it starts",
     "core/test_properties.py": "what holds of the core for any plan and any news",
     "core/test_wrong_reports.py": "learning: what broken clocks and false reports may move",
-    "gateway/test_slow_readers.py": "events and http_connection: readers that take little or nothing",
+    "gateway/test_slow_readers.py": "events and http_connection: readers that take little",
     "gateway/test_tls.py": "certificates, of a gateway and of the daemon that starts one",
     "gateway/test_versions.py": "gateways that are older or newer than the daemon, and two of them",
     "gateway/test_kills.py": "gateways and daemons that are killed while pages are open",

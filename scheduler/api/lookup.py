@@ -24,6 +24,9 @@ _END_OF_ID = re.compile(r"[0-9a-f-]{4,36}")
 _SHORT = 8  # characters of an id's end, which are usually enough
 
 
+_EVERY_STATE = frozenset(State)
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """An empty field matches every job."""
@@ -32,19 +35,26 @@ class Filter:
     project: str = ""
     experiment: str = ""
     labels: tuple[tuple[str, str], ...] = ()
-    states: frozenset[State] = frozenset(State)
+    states: frozenset[State] = _EVERY_STATE
     search: str = ""  # in lower case
 
-    def matches(self, job: Job, state: State) -> bool:
-        spec = job.spec
-        return (
-            state in self.states
-            and self.user in ("", spec.user)
-            and self.project in ("", spec.project)
-            and self.experiment in ("", spec.experiment)
-            and set(self.labels) <= set(spec.labels)
-            and (not self.search or is_found(job, self.search))
-        )
+    def chosen(self, jobs: list[Job], due_at: Time) -> list[Job]:
+        """Looks only at what is asked for: there may be very many jobs, and pages ask often."""
+        found = jobs
+        if self.states != _EVERY_STATE:
+            found = [job for job in found if state(job, due_at) in self.states]
+        if self.user:
+            found = [job for job in found if job.spec.user == self.user]
+        if self.project:
+            found = [job for job in found if job.spec.project == self.project]
+        if self.experiment:
+            found = [job for job in found if job.spec.experiment == self.experiment]
+        if self.labels:
+            wanted = set(self.labels)
+            found = [job for job in found if wanted <= set(job.spec.labels)]
+        if self.search:
+            found = [job for job in found if is_found(job, self.search)]
+        return found
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -91,13 +101,12 @@ class Lookup:
 
     def page(self, wanted: Filter, limit: int, paging: Paging) -> JobPage:
         due = self.due_at()
-        live = [
-            job
-            for job in self.view().jobs.values()  # in the order of submission
-            if job.outcome is None and wanted.matches(job, state(job, due))
-        ]
+        ordered = self.view().jobs.values()  # by their submission
+        live = wanted.chosen([job for job in ordered if job.outcome is None], due)
+        total_live = len(live)
         if paging == NEWEST:
-            numbers = self.reader.numbers(job.id for job in live[-limit - 1 :])
+            live = live[-limit - 1 :]
+            numbers = self.reader.numbers(job.id for job in live)
         else:
             numbers = self.reader.live_numbers() if live else {}
         ended, total = self._find_ended(wanted, limit + 1, paging)
@@ -110,13 +119,13 @@ class Lookup:
         return JobPage(
             [jobs[id] for id in shown],
             [keys[id] for id in shown],
-            total + len(live),
+            total + total_live,
             len(found) > limit,
         )
 
     def select(self, wanted: Filter, jobs: Iterable[Job], limit: int) -> tuple[list[Job], int]:
         """Returns those of the jobs that match, newest first, and the number of matches."""
-        taken = [job for job in jobs if wanted.matches(job, self.state(job))]
+        taken = wanted.chosen(list(jobs), self.due_at())
         return _newest_first(taken)[:limit], len(taken)
 
     def state(self, job: Job) -> State:
