@@ -124,6 +124,7 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
         retries=options.retries,
         time_limit_seconds=options.time_limit,
         keep_library=options.keep_library,
+        no_tracking=options.no_tracking,
         process_per_gpu=options.processes_per_node == "gpu",
         project=options.project,
         experiment=options.experiment,

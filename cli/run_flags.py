@@ -66,6 +66,11 @@ def add_what(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="keep the job's own kubernetesdlprofile, even if it is older than this project",
     )
+    group.add_argument(
+        "--no_tracking",
+        action="store_true",
+        help="keep nothing of what the job tells MLflow, wandb, TensorBoard or Telegraf",
+    )
     for flag, of_what in (
         ("--max_epochs", "number of epochs to train; used for forecasts"),
         ("--batch_size", "number of samples in a step; used with --training_set_size"),

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from scheduler.core.model import JobId, JobSpec, Launch, Node, Share
 
-_TOKEN = "KUBEPROFILER_TOKEN"
+_TOKENS = "KUBEPROFILER_TOKEN", "MLFLOW_TRACKING_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Preview:
     def without_token(
         cls, command: Sequence[str], environment: Mapping[str, str], notes: Sequence[str]
     ) -> Preview:
-        shown = {name: value for name, value in environment.items() if name != _TOKEN}
+        shown = {name: value for name, value in environment.items() if name not in _TOKENS}
         return cls(command, shown, notes)
 
 

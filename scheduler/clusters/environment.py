@@ -48,6 +48,7 @@ RESERVED_ENVIRONMENT = frozenset(
 )
 
 HEARTBEATS_PER_EPOCH = 10
+LOGGED, RESULTS = "logged", "results"  # parts of the folder for tracking
 PORTS = range(10_000, 30_000)  # below the ports that Linux gives to outgoing connections
 
 
@@ -117,6 +118,41 @@ def environment(
         "KUBEPROFILER_SNAPSHOTS": paths.snapshots,
         "KUBEPROFILER_DATA": paths.data,
     }
+
+
+def tracking_folder(launch: Launch, paths: Paths) -> str:
+    """Where a run writes what its relay reads, and the relay what it has not delivered."""
+    return f"{paths.snapshots}/.tracking/{launch.job_id}/{launch.attempt}"
+
+
+def tracking(
+    launch: Launch, paths: Paths, given: Mapping[str, str], port: str, telegraf: str = ""
+) -> dict[str, str]:
+    """Returns the variables by which clients find the run's relay, which hears at this port.
+
+    `given` are the job's own variables: a job that names another server for a client has none of
+    ours for that client, because ours contain its token, and names that the other does not know.
+    """
+    spec, folder = launch.spec, tracking_folder(launch, paths)
+    mlflow = {
+        "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{port}",
+        "MLFLOW_TRACKING_TOKEN": launch.token,
+        "MLFLOW_RUN_ID": launch.job_id,
+        "MLFLOW_EXPERIMENT_NAME": spec.experiment or spec.project or "Default",
+    }
+    wandb = {"WANDB_MODE": "offline", "WANDB_DIR": folder, "WANDB_RUN_ID": launch.job_id}
+    others = {
+        "JOBMONITOR_TELEGRAF_HOST": "127.0.0.1",
+        "JOBMONITOR_TELEGRAF_PORT": telegraf or port,
+        "JOBMONITOR_RESULTS_DIR": f"{folder}/{RESULTS}",
+        "EPOCH_SCHEDULER_TRACKING": f"{folder}/{LOGGED}",
+    }
+    if any(name.startswith("MLFLOW_TRACKING_") for name in given):
+        mlflow = {}
+    if not given.keys().isdisjoint(("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL")):
+        wandb = {}
+    wanted = mlflow | wandb | others
+    return {name: text for name, text in wanted.items() if name not in given}
 
 
 def command(spec: JobSpec, paths: Paths) -> list[str]:

@@ -133,6 +133,7 @@ class JobSpec:
     exported: tuple[tuple[str, str], ...] = ()
     time_limit_seconds: float = 0.0  # of all runs together; 0: none
     secrets: tuple[str, ...] = ()  # names of variables; the values are in job_secrets.py
+    no_tracking: bool = False  # it has no relay, and no variables that name one
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -229,7 +229,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     encrypted = _encrypted(config)
     http = _http_address(config)
     secrets = JobSecrets(config.state_dir)
-    home = target_of(config, inbox.now, address, http, secrets)
+    pages_at = _gateway_address(config, logger)
+    home = target_of(config, inbox.now, address, http, secrets, pages_at)
     if home.lease:
         parts.enter_context(home.lease.held(inbox.fail))
     cluster = home.cluster
@@ -277,7 +278,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     )
     speaking = AgentAuthenticator([tokens.node, *home.agents])
     agents = AgentService(speaking, home.reports, speaks_for) if home.reports else None
-    pages = _gateway_process(config, address, logger)
+    pages = _gateway_process(config, address, pages_at, logger)
     gateway = GatewayService(
         people,
         Logins(LoginCodes(), sessions, tokens),
@@ -446,21 +447,35 @@ def _metrics_server(
         return None
 
 
-def _gateway_process(config: Config, address: str, logger: log.Logger) -> GatewayProcess | None:
-    """None: it is off, or cannot be. Nothing waits for pages, so the daemon goes on."""
-    wanted, files = config.gateway, (config.tls.certificate, config.tls.key)
+def _gateway_address(config: Config, logger: log.Logger) -> str:
+    """Returns where it listens; empty: nowhere. Nothing waits for pages, so the daemon goes on."""
+    wanted = config.gateway
     if wanted.listen == OFF:
-        return None
+        return ""
     try:
-        folder = gateway_process.make_folder(config.state_dir, wanted.user)
         listen = process.address(wanted.listen, config.state_dir, process.GATEWAY_PORT)
         port = listen_address(listen)[1]
         process.remember_port(config.state_dir, port, process.GATEWAY_PORT)
+        return listen
+    except InUseError:
+        return wanted.listen  # perhaps the gateway of the daemon before, which ends in a moment
     except SchedulerError as error:
-        if not isinstance(error, InUseError):
-            logger.warning("no_gateway", error=str(error), note="the daemon goes on")
-            return None
-        listen = wanted.listen  # perhaps the gateway of the daemon before, which ends in a moment
+        logger.warning("no_gateway", error=str(error), note="the daemon goes on")
+        return ""
+
+
+def _gateway_process(
+    config: Config, address: str, listen: str, logger: log.Logger
+) -> GatewayProcess | None:
+    """None: it is off, or cannot be."""
+    wanted, files = config.gateway, (config.tls.certificate, config.tls.key)
+    if not listen:
+        return None
+    try:
+        folder = gateway_process.make_folder(config.state_dir, wanted.user)
+    except SchedulerError as error:
+        logger.warning("no_gateway", error=str(error), note="the daemon goes on")
+        return None
     flags = ["--server", _reached_here(address), "--listen", listen]
     if os.geteuid() == 0:
         flags += ["--user", wanted.user]

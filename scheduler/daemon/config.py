@@ -154,6 +154,14 @@ class GatewaySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """The process beside a training that hears what it logs."""
+
+    spool_mib: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 256
+    linger_seconds: Annotated[float, msgspec.Meta(ge=0)] = 300.0
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "text", "json"] = "auto"
@@ -178,6 +186,7 @@ class Config:
     housekeeping: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    relay: RelaySettings = field(default_factory=RelaySettings)
     log: LogSettings = field(default_factory=LogSettings)
 
 

@@ -26,12 +26,13 @@ from scheduler.clusters.kubernetes.host_ports import AllowedPorts
 from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests, notes, rank_environment
 from scheduler.clusters.kubernetes.usage import ClusterWithUsage
 from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource
-from scheduler.clusters.local.cluster import LocalCluster
+from scheduler.clusters.local.cluster import LocalCluster, Tracking
 from scheduler.core.errors import ConfigError, Impossible
 from scheduler.core.model import GpuKey, JobId, JobSpec, Node, Time
-from scheduler.daemon.config import Config
+from scheduler.daemon.config import Config, listen_address
 from scheduler.gpus.usage import Usage
 from scheduler.gpus.watcher import GpuWatcher, parse_gpus
+from scheduler.http.http11 import is_loopback
 from scheduler.job_secrets import JobSecrets
 
 if TYPE_CHECKING:  # the client is big, and loaded only where it is used
@@ -145,9 +146,15 @@ class KubernetesTarget:
 
 
 def target_of(
-    config: Config, clock: Callable[[], Time], address: str, http: str, secrets: JobSecrets
+    config: Config,
+    clock: Callable[[], Time],
+    address: str,
+    http: str,
+    secrets: JobSecrets,
+    pages_at: str = "",
 ) -> LocalTarget | KubernetesTarget:
-    """`address` is where the daemon listens, `http` where it listens for HTTP, if it does."""
+    """`address` is where the daemon listens, `http` where it listens for HTTP, if it does, and
+    `pages_at` where the gateway does."""
     if config.cluster == "kubernetes":
         return _pods(config, clock, secrets)
     agent = None if config.gpus else GpuWatcher("", clock, config.local.observe_every_seconds)
@@ -167,8 +174,24 @@ def target_of(
         secrets=secrets,
         log_mib=config.housekeeping.log_mib,
         disk_reserve_mib=config.housekeeping.disk_reserve,
+        tracking=_tracking(config, pages_at),
     )
     return LocalTarget(cluster)
+
+
+def _tracking(config: Config, pages_at: str) -> Tracking | None:
+    """Returns what relays need; None: there is no gateway to which they could deliver."""
+    if not pages_at:
+        return None
+    certificate, limits = "", (config.relay.spool_mib, config.relay.linger_seconds)
+    host, _ = listen_address(pages_at)
+    if not is_loopback(host.strip("[]")) and config.tls.certificate:
+        try:
+            certificate = config.tls.certificate.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return None  # the gateway cannot read it either, and says so
+    scheme = "https" if certificate else "http"
+    return Tracking(f"{scheme}://{_reachable(pages_at)}", certificate, *limits)
 
 
 def _pods(config: Config, clock: Callable[[], Time], secrets: JobSecrets) -> KubernetesTarget:

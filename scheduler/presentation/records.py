@@ -151,6 +151,7 @@ def spec_of(spec: pb.JobSpec) -> Record:
         "hours_estimate": _optional(spec, "hours_estimate"),
         "retries": spec.retries,
         "keep_library": spec.keep_library,
+        "no_tracking": spec.no_tracking,
         "process_per_gpu": spec.process_per_gpu,
         "held": spec.held,
         "directory": spec.directory,

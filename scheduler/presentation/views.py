@@ -247,6 +247,7 @@ FLAGS = {
     "hours_estimate": "--est_nhours",
     "retries": "--retries",
     "keep_library": "--keep_library",
+    "no_tracking": "--no_tracking",
     "directory": "directory",
 }
 

@@ -20,12 +20,14 @@ from typing import Protocol
 
 from scheduler import run_logs
 from scheduler.clusters import environment
+from scheduler.clusters.environment import LOGGED, RESULTS
 from scheduler.clusters.library_fallback import CURRENT
 from scheduler.clusters.local import accounts, runner
 from scheduler.clusters.local.accounts import Account, account_of
 from scheduler.clusters.local.checks import SubmissionChecks
 from scheduler.clusters.local.hints import Hints
 from scheduler.clusters.local.owners import run_of
+from scheduler.clusters.local.relay_start import PORT
 from scheduler.clusters.local.run import LocalRun
 from scheduler.core.errors import (
     Busy,
@@ -85,7 +87,18 @@ class TrainingProcess:
     environment: dict[str, str]
     directory: str
     notes: list[str]  # what the user should know about it, one line each
+    tracking: Mapping[str, str]  # those variables of the environment that name its relay
     program_at: int  # the word of the command that names the job's program
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """What relays need to know of the gateway."""
+
+    gateway: str  # its URL
+    certificate: str = ""  # of it, in PEM
+    spool_mib: int = 256
+    linger_seconds: float = 300.0
 
 
 class LocalCluster:
@@ -110,6 +123,7 @@ class LocalCluster:
         log_mib: int = 0,
         disk_reserve_mib: int = 0,
         secrets: JobSecrets | None = None,
+        tracking: Tracking | None = None,
     ) -> None:
         """`library` is the folder with the current library, for runs that have none.
         `renew_library`: also for runs that have one too old. A log takes at most `log_mib` (0: it
@@ -128,6 +142,7 @@ class LocalCluster:
             "log_bytes_max": log_mib * 2**20,
             "disk_reserve_bytes": disk_reserve_mib * 2**20,
         }
+        self._tracking = tracking
         self._checks = SubmissionChecks()
         self._grace_seconds = grace_seconds
         self._observe_every_seconds = observe_every_seconds
@@ -269,9 +284,13 @@ class LocalCluster:
             http=self._http,
             renewed=self._renews_library(launch),
         )
+        given, tracked = login | own, {}
+        if self._tracking and not spec.no_tracking:
+            tracked = environment.tracking(launch, paths, given, PORT)
         return TrainingProcess(
             command=command,
-            environment=login | own,
+            environment=given | tracked,
+            tracking=tracked,
             directory=accounts.directory(spec, account),
             notes=environment.notes(spec, paths, _has_old_snapshots()),
             program_at=len(command) - len(environment.plain_command(spec, paths)),
@@ -374,7 +393,35 @@ class LocalCluster:
             "library": str(self._library or ""),
             "library_part": f"/{CURRENT}" if self._renews_library(launch) else "",
             "grace_seconds": self._grace_seconds,
+            "tracking": self._relay_record(launch, account, process),
             "shares": [(share.node, share.gpu, share.memory_mib) for share in launch.shares],
+        }
+
+    def _relay_record(
+        self, launch: Launch, account: Account, process: TrainingProcess
+    ) -> dict[str, object] | None:
+        """Returns what a runner needs to start the relay of the run; None: it has none."""
+        wanted = self._tracking
+        if wanted is None or not process.tracking:
+            return None
+        folder = Path(environment.tracking_folder(launch, accounts.paths(launch.spec, account)))
+        return {
+            "variables": sorted(process.tracking),
+            "made": [str(folder), str(folder / RESULTS), str(folder / LOGGED)],
+            "folders": [str(folder / part) for part in (LOGGED, "wandb", "spools")],
+            "look_seconds": self._heartbeat_seconds,
+            "record": str(self._state_dir / "relays" / f"{launch.job_id}-{launch.attempt}.json"),
+            "settings": {
+                **_identity(account),
+                "job_id": launch.job_id,
+                "attempt": launch.attempt,
+                "token": launch.token,
+                "gateway": wanted.gateway,
+                "certificate": wanted.certificate,
+                "folder": str(folder),
+                "spool_bytes_max": wanted.spool_mib * 2**20,
+                "linger_seconds": wanted.linger_seconds,
+            },
         }
 
 

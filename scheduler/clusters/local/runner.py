@@ -1,10 +1,10 @@
 """The runner of one training: starts it, records how it ends, and kills what it leaves behind.
 
 It runs as `python -I -S runner.py RUN_DIR` in a session of its own, so that a restart or death of
-the daemon affects no training. It imports only the standard library and two modules of ours, all of
-it at the start, because the installation may be replaced while a training runs. The training writes
-its output into a pipe, and the runner writes it to the log, so that the log cannot fill the disk. A
-training does not survive its runner. Into its run folder the runner writes
+the daemon affects no training. It imports only the standard library and three modules of ours, all
+of it at the start, because the installation may be replaced while a training runs. The training
+writes its output into a pipe, and the runner writes it to the log, so that the log cannot fill the
+disk. A training does not survive its runner. Into its run folder the runner writes
 
     lock          held while a runner lives; unlike a pid, it cannot be another process's
     started.json  before the training's first instruction: its pids, so that it can be found
@@ -42,6 +42,7 @@ if __name__ == "__main__":  # `-I` leaves out the folder with our package
     sys.path.append(os.path.abspath(__file__).rsplit("/scheduler/clusters/", 1)[0])
 from scheduler.clusters.capped_log import CappedLog
 from scheduler.clusters.local import cgroups
+from scheduler.clusters.local.relay_start import RelayStart
 
 LAUNCH, STARTED, ENDED, STOP, LOCK = "launch.json", "started.json", "ended.json", "stop", "lock"
 LAST_WORDS, LAST_WORDS_BYTES_MAX = "last_words.json", 2**20
@@ -101,6 +102,7 @@ def run() -> None:
     # Orphans of the training become children of this process, even those that left its process
     # group. So none can survive unnoticed on a GPU that seems to be free.
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    relay = make_relay(launch, log)
     last_words = os.memfd_create(LAST_WORDS)
     launch["cgroup"] = cgroups.make(f"epoch-scheduler-{os.path.basename(os.getcwd())}")
     pid, go, failure = fork(launch, pipe, last_words)
@@ -112,6 +114,8 @@ def run() -> None:
     capped = CappedLog(log, launch.get("log_bytes_max", 0), launch.get("disk_reserve_bytes", 0))
     writer = LogWriter(output, capped)
     writer.start()
+    if relay:
+        relay.start()
     write(STARTED, started)
     send_hint()
     how: dict[str, Any]
@@ -121,17 +125,34 @@ def run() -> None:
         how = {"reason": "stopped before it started"}
     else:
         os.write(go, b"!")
-        how = supervise(pid, launch["grace_seconds"])
+        how = supervise(pid, launch["grace_seconds"], relay)
         if why := os.read(failure, RESERVED_BYTES):  # never blocks: all writers are gone
             number, _, said = why.decode(errors="replace").partition(" ")
             how["reason"] = said[:500]
             how["refused"] = int(number) in NOT_THE_JOBS_FAULT
     writer.finish()
+    if relay:
+        relay.finish()
     keep(last_words)
     if launch["cgroup"]:
         cgroups.end(launch["cgroup"])
     write(ENDED, {**how, "at": time.time()})
     send_hint()
+
+
+def make_relay(launch: dict[str, Any], log: int) -> RelayStart | None:
+    """Its port becomes known to the training. Without one, the training is not tracked."""
+    if not launch.get("tracking"):
+        return None
+    environment, names = launch["environment"], launch["tracking"]["variables"]
+    variables = {name: environment.pop(name) for name in names}
+    try:
+        relay = RelayStart(launch["tracking"])
+    except OSError as error:
+        os.write(log, f"[epoch-scheduler] nothing is tracked: {error.strerror}\n".encode())
+        return None
+    environment.update(relay.variables(variables))
+    return relay
 
 
 def keep(last_words: int) -> None:
@@ -221,6 +242,7 @@ def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
             raise
         said = f"the folder for snapshots cannot be created: {error.filename}: {error.strerror}"
         os.write(log, f"[epoch-scheduler] {said}\n".encode(errors="replace"))
+    make_tracked(launch, log)
     if launch["uid"] is not None:
         os.seteuid(0)
         os.setgid(launch["gid"])
@@ -253,6 +275,16 @@ def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
     if command[at] == "python" and not is_on_path("python", environment["PATH"]):
         command[at] = "python3"  # as Debian and Ubuntu call it
     os.execvpe(command[0], command, environment)
+
+
+def make_tracked(launch: dict[str, Any], log: int) -> None:
+    """Makes the folders into which the training writes what its relay reads."""
+    try:
+        for folder in (launch.get("tracking") or {}).get("made", ()):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        said = f"files are not tracked: {error.filename}: {error.strerror}"
+        os.write(log, f"[epoch-scheduler] {said}\n".encode(errors="replace"))
 
 
 def is_on_path(program: str, path: str) -> bool:
@@ -298,8 +330,8 @@ def inheritable_path(file: int) -> str:
     return f"/proc/{os.getpid()}/fd/{file}"
 
 
-def supervise(pid: int, grace_seconds: float) -> dict[str, Any]:
-    """Waits until no process of the training is left, and returns how it ended.
+def supervise(pid: int, grace_seconds: float, relay: RelayStart | None) -> dict[str, Any]:
+    """Waits until no process of the training is left, and returns how it ended. Its relay is none.
 
     Processes that it leaves behind are killed: at once if it ended by itself; if it was asked to
     stop, after the grace period, which its helpers may need as much as it does.
@@ -307,7 +339,7 @@ def supervise(pid: int, grace_seconds: float) -> dict[str, Any]:
     how: dict[str, Any] = {"stopped": False, "killed": False}
     kill_at: float | None = None
     while True:
-        status, left = reap(pid)
+        status, left = reap(pid, relay)
         if status is not None:
             how["exit_code"] = os.waitstatus_to_exitcode(status)
             kill_at = kill_at or time.monotonic()
@@ -317,7 +349,7 @@ def supervise(pid: int, grace_seconds: float) -> dict[str, Any]:
         rest = FOR_EVER_SECONDS if kill_at is None else kill_at - time.monotonic()
         if rest <= 0:
             how["killed"] = how["killed"] or not ended
-            for child in children():  # their children become ours, and are killed in the next turn
+            for child in children(relay):  # theirs become ours, and are killed in the next turn
                 signal_group(child, signal.SIGKILL)
             rest = KILL_AGAIN_SECONDS
         news = signal.sigtimedwait(AWAITED_SIGNALS, rest)
@@ -328,7 +360,7 @@ def supervise(pid: int, grace_seconds: float) -> dict[str, Any]:
             signal_group(pid, signal.SIGCONT)
 
 
-def reap(training: int) -> tuple[int | None, bool]:
+def reap(training: int, relay: RelayStart | None = None) -> tuple[int | None, bool]:
     """Returns how the training ended, if it has, and whether any child is left."""
     found = None
     while True:
@@ -337,9 +369,11 @@ def reap(training: int) -> tuple[int | None, bool]:
         except ChildProcessError:
             return found, False
         if pid == 0:
-            return found, True
+            return found, relay is None or relay.pid is None or bool(children(relay))
         if pid == training:
             found = status
+        elif relay:
+            relay.reaped(pid)
 
 
 def signal_group(pid: int, number: int) -> None:
@@ -352,9 +386,10 @@ def signal_group(pid: int, number: int) -> None:
             os.kill(pid, number)
 
 
-def children() -> list[int]:
-    own = os.getpid()
-    return [pid for pid, stat in processes() if stat.parent == own]
+def children(relay: RelayStart | None = None) -> list[int]:
+    """All but the relay."""
+    own, spared = os.getpid(), relay and relay.pid
+    return [pid for pid, stat in processes() if stat.parent == own and pid != spared]
 
 
 class Stat(NamedTuple):

@@ -1,0 +1,37 @@
+"""The program: `python -I -S scheduler/relay/__main__.py`, started by the runner of a training.
+
+Its standard input is a pipe: one line of JSON with the settings, and its end is the end of the
+training. The files 3 and 4 are the sockets on which it hears, bound before the training began. It
+takes the rights of the job's user before it hears or opens anything.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":  # `-I` leaves out the folder with our package
+    sys.path.append(os.path.abspath(__file__).rsplit("/scheduler/relay/", 1)[0])  # noqa: PTH100
+
+import json
+
+from scheduler.relay import life
+
+
+def read_settings(file: int) -> life.Settings:
+    text = b""
+    while not text.endswith(b"\n") and (data := os.read(file, 1)):
+        text += data
+    given = json.loads(text)
+    return life.Settings(**{name: given[name] for name in life.Settings._fields if name in given})
+
+
+def main() -> int:
+    os.umask(0o077)
+    settings = read_settings(0)
+    life.take_rights(settings)
+    return life.live(settings, listener=3, datagrams=4, end=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

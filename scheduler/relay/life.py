@@ -1,0 +1,116 @@
+"""The life of a relay: composition, the loop, and the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from scheduler.relay.answers import Answers
+from scheduler.relay.delivery import Delivery, DeliveryThread, Link
+from scheduler.relay.hearing import Ears
+from scheduler.relay.spool import Spool
+
+SPOOLS, SAID = "spools", "relay.log"
+SAID_BYTES_MAX = 256 * 1024
+LOOK_SECONDS = 1.0  # between two looks at the watched files
+QUIET_SECONDS = 0.3  # after the training: what it sent last has arrived
+
+
+class Settings(NamedTuple):
+    job_id: str
+    attempt: int
+    token: str
+    gateway: str  # its URL
+    folder: str  # of this attempt: its spools, and what the training writes for us
+    certificate: str = ""
+    uid: int | None = None  # None: we already have the rights of the job's user
+    gid: int | None = None
+    user: str = ""
+    spool_bytes_max: int = 256 * 2**20
+    linger_seconds: float = 300.0
+
+
+def take_rights(settings: Settings) -> None:
+    if settings.uid is not None and settings.gid is not None:
+        os.initgroups(settings.user, settings.gid)
+        os.setgid(settings.gid)
+        os.setuid(settings.uid)
+
+
+def live(settings: Settings, listener: int, datagrams: int, end: int) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    relay = Relay(settings)
+    ears = Ears(
+        socket.socket(fileno=listener),
+        socket.socket(fileno=datagrams),
+        end,
+        relay.answers.answer,
+        relay.answers.take_lines,
+        relay.spool.lose,
+    )
+    relay.hear(ears)
+    relay.finish()
+    return 0
+
+
+class Relay:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._folder = Path(settings.folder)
+        self._say = Said(self._folder / SAID)
+        self._link = Link(settings.gateway, settings.token, settings.certificate)
+        name = f"{time.time_ns():019d}-{os.getpid()}"
+        self.spool = Spool(self._folder / SPOOLS / name, settings.spool_bytes_max)
+        self.answers = Answers(self._add, self.spool.lose, time.time_ns)
+        self._thread = DeliveryThread(
+            Delivery(self.spool, self._link, settings.attempt, name, self._say)
+        )
+
+    def hear(self, ears: Ears) -> None:
+        """Until the training has ended and nothing more arrives."""
+        self._thread.start()
+        quiet_since = time.monotonic()
+        while not ears.ended or time.monotonic() - quiet_since < QUIET_SECONDS:
+            if ears.listen(QUIET_SECONDS if ears.ended else LOOK_SECONDS):
+                quiet_since = time.monotonic()
+            ears.hang_up_idle()
+        ears.close()
+
+    def finish(self) -> None:
+        """Delivers what is left. The rest is for the next relay of the job, or the daemon's."""
+        self.spool.sync()
+        self._thread.finish(self.settings.linger_seconds)
+        left = self.spool.waiting()
+        if left:
+            self._say(f"{left} entries are left for later")
+        self.spool.clear()
+
+    def _add(self, entries: Sequence[bytes]) -> bool:
+        added = self.spool.add(entries)
+        self._thread.wake()
+        return added
+
+
+class Said:
+    """What the relay says of itself, in a short file: it has no terminal, and no log is its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            file = os.open(self._path, flags, 0o600)
+            try:
+                if os.fstat(file).st_size < SAID_BYTES_MAX:
+                    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                    text = line.replace("\n", " ")[:500]
+                    os.write(file, f"{at} {text}\n".encode())
+            finally:
+                os.close(file)
