@@ -43,6 +43,7 @@ ELSEWHERE = {
         "clusters/kubernetes/holders/test_holders.py",
         "what a node holds shows in what its holders do",
     ),
+    "scheduler/relay/__main__.py": ("relay/test_program.py", "the program"),
     "scheduler/daemon/process.py": ("daemon/test_command.py", "once in a process"),
     # Nothing but values and types, or the parts of one thing.
     "scheduler/clusters/kubernetes/inspection/found.py": ("doctor/test_cluster.py", "values"),

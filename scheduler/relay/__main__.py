@@ -15,22 +15,23 @@ if __name__ == "__main__":  # `-I` leaves out the folder with our package
 
 import json
 
-from scheduler.relay import life
+from scheduler.relay import program
 
 
-def read_settings(file: int) -> life.Settings:
+def read_settings(file: int) -> program.Settings:
     text = b""
     while not text.endswith(b"\n") and (data := os.read(file, 1)):
         text += data
     given = json.loads(text)
-    return life.Settings(**{name: given[name] for name in life.Settings._fields if name in given})
+    known = program.Settings._fields  # another version may have others
+    return program.Settings(**{name: given[name] for name in known if name in given})
 
 
 def main() -> int:
     os.umask(0o077)
     settings = read_settings(0)
-    life.take_rights(settings)
-    return life.live(settings, listener=3, datagrams=4, end=0)
+    program.take_rights(settings)
+    return program.live(settings, listener=3, datagrams=4, end=0)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from scheduler.relay import line_protocol
-from scheduler.relay.http import Reply, Request
+from scheduler.relay.http import Incoming, Response
 
 INFLUX_VERSION = "1.8.10"
 Add = Callable[[Sequence[bytes]], bool]
@@ -18,26 +18,27 @@ class Answers:
     def __init__(self, add: Add, lose: Lose, now_ns: Callable[[], int]) -> None:
         self._add, self._lose, self._now_ns = add, lose, now_ns
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: Incoming) -> Response:
         """Of a browser nothing is taken: a page that somebody reads must not write to a job."""
         if "origin" in request.headers or not is_ours(request.headers.get("host", "")):
-            return Reply.json({"error": "a relay hears its own training only"}, 403)
+            return Response.json({"error": "a relay hears its own training only"}, 403)
         match request.method, request.path.rstrip("/"):
             case "POST", "/write" | "/api/v2/write":
                 return self._write(request)
             case "GET" | "HEAD", "/ping":
-                return Reply(204, headers=(("X-Influxdb-Version", INFLUX_VERSION),))
+                return Response(204, headers=(("X-Influxdb-Version", INFLUX_VERSION),))
             case "GET", "/health":
-                return Reply.json({"name": "influxdb", "status": "pass", "version": INFLUX_VERSION})
+                return Response.json({"name": "influxdb", "status": "pass"})
             case "GET" | "POST", "/query":
                 return _create_database(request)
-        return Reply.json({"error": f"a relay has no {request.method} {request.path[:200]}"}, 501)
+        asked = f"{request.method} {request.path[:200]}"
+        return Response.json({"error": f"a relay has no {asked}"}, 501)
 
     def take_lines(self, data: bytes) -> None:
         """Line protocol that came in datagrams."""
         self._take(data, "ns")
 
-    def _write(self, request: Request) -> Reply:
+    def _write(self, request: Incoming) -> Response:
         """Always success: whatever else it is told, a client drops what it has, or fails."""
         if request.dropped_bytes:
             self._lose(1, f"a request had {request.dropped_bytes} bytes too many")
@@ -45,7 +46,7 @@ class Answers:
             self._take(request.body, request.query.get("precision", ""))
         except line_protocol.UnknownPrecision as error:
             self._lose(1, str(error))
-        return Reply(204, headers=(("X-Influxdb-Version", INFLUX_VERSION),))
+        return Response(204, headers=(("X-Influxdb-Version", INFLUX_VERSION),))
 
     def _take(self, data: bytes, precision: str) -> None:
         for entry, too_long in line_protocol.entries(data, precision, self._now_ns()):
@@ -61,12 +62,12 @@ def is_ours(host: str) -> bool:
     return name in ("127.0.0.1", "localhost", "")
 
 
-def _create_database(request: Request) -> Reply:
+def _create_database(request: Incoming) -> Response:
     """Clients create their database before they write; here there is one for each job."""
     query = request.query.get("q", "") or _form(request.body)
     if query.upper().lstrip().startswith("CREATE DATABASE"):
-        return Reply.json({"results": [{"statement_id": 0}]})
-    return Reply.json({"error": f"a relay answers no queries: {query[:200]!r}"}, 501)
+        return Response.json({"results": [{"statement_id": 0}]})
+    return Response.json({"error": f"a relay answers no queries: {query[:200]!r}"}, 501)
 
 
 def _form(body: bytes) -> str:

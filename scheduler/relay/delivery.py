@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
@@ -129,6 +129,10 @@ class Delivery:
         self._most = min(2 * self._most, BATCH_ENTRIES)
         return 0.0 if full else EVERY_SECONDS
 
+    def close(self) -> None:
+        """Removes what is delivered, and gives the spool up."""
+        self._spool.clear()
+
     def _send(self, batch: Batch) -> int:
         """Returns the number of the first entry that the gateway does not have."""
         body = zlib.compress(body_of(batch), 1, wbits=31)
@@ -170,11 +174,11 @@ class Delivery:
 
 
 class DeliveryThread(threading.Thread):
-    """Delivers as it arrives, until it is told to end."""
+    """Delivers as it arrives, until it is told to end; first what others have left."""
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery, left: Sequence[Delivery] = ()) -> None:
         super().__init__(name="delivery", daemon=True)
-        self._delivery = delivery
+        self._delivery, self._left = delivery, [*left]
         self._arrived, self._ending = threading.Event(), threading.Event()
         self._until = float("inf")
 
@@ -191,13 +195,16 @@ class DeliveryThread(threading.Thread):
     def run(self) -> None:
         while time.monotonic() < self._until:
             self._arrived.clear()
-            pause = self._delivery.step()
-            if pause < 0:
+            delivery = self._left[0] if self._left else self._delivery
+            pause = delivery.step()
+            if pause < 0 and self._left:
+                self._left.pop(0).close()
+            elif pause < 0:
                 if self._ending.is_set():
                     return
                 self._arrived.wait()
                 self._ending.wait(EVERY_SECONDS)  # more of it arrives meanwhile
-            elif self._delivery.failing:  # the end of the training does not shorten it
+            elif delivery.failing:  # the end of the training does not shorten it
                 time.sleep(min(pause, max(0.0, self._until - time.monotonic())))
             else:
                 self._ending.wait(pause)

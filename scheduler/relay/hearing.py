@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable
 
-from scheduler.relay.http import CONTINUE, BrokenRequest, Reader, Reply, Request
+from scheduler.relay.http import CONTINUE, BrokenRequest, Incoming, RequestReader, Response
 
 REST_SECONDS = 0.02  # of the socket for datagrams
 DATAGRAMS_MAX = 1024  # in one look
@@ -23,7 +23,7 @@ RECEIVE_BYTES = 256 * 1024
 IDLE_SECONDS_MAX = 600.0  # of a connection
 SO_RXQ_OVFL = 40  # how many datagrams the kernel has dropped, with each that it did not
 
-Answer = Callable[[Request], Reply]
+Answering = Callable[[Incoming], Response]
 Take = Callable[[bytes], None]
 
 
@@ -35,7 +35,7 @@ class Ears:
         listener: socket.socket,
         datagrams: socket.socket,
         end: int,
-        answer: Answer,
+        answer: Answering,
         take: Take,
         lose: Callable[[int, str], None],
     ) -> None:
@@ -125,7 +125,7 @@ class Ears:
         peer.setblocking(False)
         if len(self._connections) >= CONNECTIONS_MAX:
             with contextlib.suppress(OSError):
-                peer.send(Reply(503, headers=(("Retry-After", "1"),)).format(keep_alive=False))
+                peer.send(Response(503, headers=(("Retry-After", "1"),)).format(keep_alive=False))
             peer.close()
             return True
         with contextlib.suppress(OSError):
@@ -157,12 +157,12 @@ class Ears:
 
 class Connection:
     def __init__(self, peer: socket.socket) -> None:
-        self._peer, self._reader = peer, Reader()
+        self._peer, self._reader = peer, RequestReader()
         self.unsent = bytearray()
         self.heard_at = time.monotonic()
         self._last = False
 
-    def step(self, answer: Answer) -> bool:
+    def step(self, answer: Answering) -> bool:
         """Reads or writes what it can. False: the connection is to end."""
         self.heard_at = time.monotonic()
         if not self.unsent:

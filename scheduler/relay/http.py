@@ -19,7 +19,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REASONS = {
     200: "OK",
     204: "No Content",
-    400: "Bad Request",
+    400: "Bad Incoming",
     401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
@@ -34,14 +34,14 @@ class BrokenRequest(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Response:
     status: int
     body: bytes = b""
     type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def json(cls, value: object, status: int = 200) -> Reply:
+    def json(cls, value: object, status: int = 200) -> Response:
         return cls(status, json.dumps(value).encode())
 
     def format(self, keep_alive: bool, without_body: bool = False) -> bytes:
@@ -55,7 +55,7 @@ class Reply:
 
 
 @dataclass(slots=True)
-class Request:
+class Incoming:
     method: str
     path: str  # decoded
     query: dict[str, str]  # the last value of each
@@ -68,12 +68,12 @@ class Request:
         return self.headers.get("connection", "").lower() != "close"
 
 
-class Reader:
+class RequestReader:
     """Takes the bytes of one connection, gives its requests."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._request: Request | None = None
+        self._request: Incoming | None = None
         self._body = bytearray()
         self._left = 0  # bytes of the body, or of this chunk, that are still to come
         self._chunked = self._in_trailer = False
@@ -88,7 +88,7 @@ class Reader:
             return self._request.headers.get("expect", "").lower() == "100-continue"
         return False
 
-    def next(self) -> Request | None:
+    def next(self) -> Incoming | None:
         """The next complete request. Raises BrokenRequest."""
         if self._request is None and not self._parse_head():
             return None
@@ -123,7 +123,7 @@ class Reader:
             fields = parse_qs(query, keep_blank_values=True, max_num_fields=100)
         except ValueError:
             fields = {}
-        self._request = Request(
+        self._request = Incoming(
             words[0], unquote(path), {name: every[-1] for name, every in fields.items()}, headers
         )
         self._chunked = "chunked" in headers.get("transfer-encoding", "").lower()
@@ -161,14 +161,18 @@ class Reader:
                 if not line:
                     return True
             elif line:  # an empty line ends the chunk before
-                try:
-                    self._left = int(line.partition(b";")[0], 16)
-                except ValueError:
-                    raise BrokenRequest("a chunk's size is not a number") from None
+                self._left = _chunk_size(line)
                 self._in_trailer = self._left == 0
 
 
-def _unpack(request: Request) -> None:
+def _chunk_size(line: bytes | bytearray) -> int:
+    digits = line.partition(b";")[0].strip()
+    if not 0 < len(digits) <= 8 or digits.strip(b"0123456789abcdefABCDEF"):
+        raise BrokenRequest("a chunk's size is not a number")
+    return int(digits, 16)
+
+
+def _unpack(request: Incoming) -> None:
     packing = request.headers.get("content-encoding", "").lower()
     if packing not in ("gzip", "deflate"):
         return

@@ -1,4 +1,4 @@
-"""The life of a relay: composition, the loop, and the end."""
+"""The parts of a relay, its loop, and its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +69,7 @@ class Relay:
         self.spool = Spool(self._folder / SPOOLS / name, settings.spool_bytes_max)
         self.answers = Answers(self._add, self.spool.lose, time.time_ns)
         self._thread = DeliveryThread(
-            Delivery(self.spool, self._link, settings.attempt, name, self._say)
+            self._delivery(self.spool, settings.attempt), [*self._find_left()]
         )
 
     def hear(self, ears: Ears) -> None:
@@ -90,6 +90,17 @@ class Relay:
         if left:
             self._say(f"{left} entries are left for later")
         self.spool.clear()
+
+    def _find_left(self) -> Iterator[Delivery]:
+        """What earlier relays of this job have left, the oldest first."""
+        for folder in sorted(self._folder.parent.glob(f"*/{SPOOLS}/*"), key=lambda path: path.name):
+            if folder != self.spool.folder and folder.parts[-3].isdigit() and folder.is_dir():
+                spool = Spool(folder, self.settings.spool_bytes_max)
+                if spool.is_ours:
+                    yield self._delivery(spool, int(folder.parts[-3]))
+
+    def _delivery(self, spool: Spool, attempt: int) -> Delivery:
+        return Delivery(spool, self._link, attempt, spool.folder.name, self._say)
 
     def _add(self, entries: Sequence[bytes]) -> bool:
         added = self.spool.add(entries)

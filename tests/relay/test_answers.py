@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from scheduler.relay.answers import Answers
+from scheduler.relay.http import Incoming
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+        self.lost: list[tuple[int, str]] = []
+        self.answers = Answers(self._add, lambda n, why: self.lost.append((n, why)), lambda: 17)
+
+    def _add(self, entries: Sequence[bytes]) -> bool:
+        self.entries += map(json.loads, entries)
+        return True
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", query: str = "", **headers: str
+    ) -> tuple[int, Any]:
+        asked = dict(pair.split("=", 1) for pair in query.split("&") if pair)
+        told = {"host": "127.0.0.1:8086", **headers}
+        answer = self.answers.answer(Incoming(method, path, asked, told, body))
+        return answer.status, json.loads(answer.body) if answer.body else None
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.mark.parametrize("path", ["/write", "/api/v2/write"])
+def test_lines_are_kept_with_their_precision(heard: Heard, path: str) -> None:
+    assert heard.ask("POST", path, b"a v=1\nb v=2 5", "db=x&precision=ms") == (204, None)
+    assert heard.entries == [{"lines": "a v=1\nb v=2 5", "precision": "ms", "at": 17}]
+
+
+@pytest.mark.parametrize(
+    ("body", "query"), [(b"", ""), (b"x" * 100_000, ""), (b"a v=1", "precision=weeks")]
+)
+def test_a_write_never_fails(heard: Heard, body: bytes, query: str) -> None:
+    assert heard.ask("POST", "/write", body, query) == (204, None)
+    assert heard.entries == []
+    assert len(heard.lost) == (1 if body else 0)
+
+
+def test_clients_that_look_for_a_database_find_one(heard: Heard) -> None:
+    assert heard.ask("GET", "/ping")[0] == 204
+    assert heard.ask("HEAD", "/ping")[0] == 204
+    assert heard.ask("GET", "/health") == (200, {"name": "influxdb", "status": "pass"})
+    created = {"results": [{"statement_id": 0}]}
+    assert heard.ask("POST", "/query", query="q=CREATE DATABASE x") == (200, created)
+    form = f"q={quote('create database x')}".encode()
+    assert heard.ask("POST", "/query", form) == (200, created)
+    assert heard.ask("GET", "/query", query="q=SELECT 1")[0] == 501
+
+
+def test_what_is_not_there_is_named(heard: Heard) -> None:
+    assert heard.ask("DELETE", "/write") == (501, {"error": "a relay has no DELETE /write"})
+
+
+def test_pages_in_a_browser_cannot_write(heard: Heard) -> None:
+    assert heard.ask("POST", "/write", b"a v=1", origin="http://elsewhere")[0] == 403
+    assert heard.ask("POST", "/write", b"a v=1", host="rebound.example:80")[0] == 403
+    assert heard.entries == []
