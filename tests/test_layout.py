@@ -57,6 +57,9 @@ ELSEWHERE = {
     "scheduler/api/log_stream.py": ("api/test_jobs.py", "a stream of the server"),
     "scheduler/daemon/token_commands.py": ("e2e/test_tokens.py", "commands on a daemon's files"),
     "scheduler/gateway/daemon_calls.py": ("gateway/test_command.py", "a daemon that is away"),
+    "scheduler/gateway/series/limits.py": ("gateway/series/test_intake.py", "values"),
+    "scheduler/gateway/series/series_file.py": ("gateway/series/test_series_store.py", "a store"),
+    "scheduler/gateway/series/series_writer.py": ("gateway/series/test_series_store.py", "a store"),
     "scheduler/presentation/records.py": (
         "cli/test_state.py",
         "docs/schema/state.json, of each answer",

@@ -10,12 +10,19 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from scheduler.gateway.api import cluster_endpoints, job_endpoints, log_endpoints, openapi
+from scheduler.gateway.api import (
+    cluster_endpoints,
+    job_endpoints,
+    log_endpoints,
+    openapi,
+    tracking_endpoints,
+)
 from scheduler.gateway.api.endpoint import Asked, Endpoint, as_json, given, parsed
 from scheduler.gateway.auth import Auth
 from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.events import Events
 from scheduler.gateway.problems import Problem
+from scheduler.gateway.series.series_store import SeriesStore
 from scheduler.gateway.static_files import StaticFiles
 
 PREFIX = "/api/v1"
@@ -23,10 +30,24 @@ ENDPOINTS = (
     *job_endpoints.ENDPOINTS,
     *log_endpoints.ENDPOINTS,
     *cluster_endpoints.ENDPOINTS,
+    *tracking_endpoints.ENDPOINTS,
 )
+# What may be larger than other requests: by the beginning of its path.
+LARGER_BODIES = {
+    f"{PREFIX}/tracking/artifacts/": tracking_endpoints.ARTIFACT_BYTES_MAX,
+    f"{PREFIX}/tracking": tracking_endpoints.BODY_BYTES_MAX,
+}
 
 
-def create(daemon: DaemonCalls, events: Events, version: str, *, encrypted: bool) -> Starlette:
+def create(
+    daemon: DaemonCalls,
+    events: Events,
+    version: str,
+    *,
+    encrypted: bool,
+    series: SeriesStore | None = None,
+) -> Starlette:
+    """`series`: None: nothing that trainings log is kept here."""
     files = StaticFiles()
     auth = Auth(daemon, version, encrypted, events.end)
     described = openapi.document(ENDPOINTS, PREFIX, version)
@@ -64,7 +85,7 @@ def create(daemon: DaemonCalls, events: Events, version: str, *, encrypted: bool
         *auth.routes(login_page),
         Route("/events", watch),
         Route(f"{PREFIX}/openapi.json", openapi_json),
-        *(_route(endpoint, daemon, auth) for endpoint in ENDPOINTS),
+        *(_route(endpoint, daemon, auth, series) for endpoint in ENDPOINTS),
         Route("/static/{file:path}", static),
         Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 308)),
         Route("/api/{rest:path}", _unknown, methods=["GET", "POST", "PATCH", "PUT", "DELETE"]),
@@ -74,12 +95,20 @@ def create(daemon: DaemonCalls, events: Events, version: str, *, encrypted: bool
     return Starlette(routes=routes, exception_handlers=told)
 
 
-def _route(endpoint: Endpoint, daemon: DaemonCalls, auth: Auth) -> Route:
+def _route(
+    endpoint: Endpoint, daemon: DaemonCalls, auth: Auth, series: SeriesStore | None
+) -> Route:
     async def answer(request: Request) -> Response:
-        token = (await auth.caller(request)).token
+        caller = await auth.caller(request)
         values = given(endpoint.parameters, request.query_params)
         body = parsed(endpoint.body, await request.body()) if endpoint.body else None
-        record = await endpoint.answer(Asked(request, daemon, token, values, body))
+        record = await endpoint.answer(
+            Asked(
+                *(request, daemon, caller.token, values, body),
+                caller_job=caller.identity.job_id,
+                kept_series=series,
+            )
+        )
         if isinstance(record, Response):
             return record
         return as_json(request, record, endpoint.status)

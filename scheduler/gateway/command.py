@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import click
+import structlog
 import uvicorn
 
 from scheduler.core.errors import ConfigError, InUseError, SchedulerError
@@ -27,6 +28,9 @@ from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.events import Events
 from scheduler.gateway.guard import Guard
 from scheduler.gateway.http_connection import HEADER_BYTES_MAX, HttpConnection
+from scheduler.gateway.series.limits import Retention
+from scheduler.gateway.series.series_file import SeriesFileError
+from scheduler.gateway.series.series_store import SeriesStore
 from scheduler.gateway.tls_listener import TlsListener
 from scheduler.http.http11 import is_loopback
 
@@ -34,6 +38,8 @@ PACKAGE = "epoch-scheduler"
 DONE, FAILED, WRONG_SETTINGS, INTERRUPTED = 0, 1, 2, 130
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 GRACE_SECONDS = 2  # for requests under way, when asked to end
+
+log = structlog.get_logger("scheduler.gateway.command")
 
 
 @click.command(
@@ -101,6 +107,25 @@ GRACE_SECONDS = 2  # for requests under way, when asked to end
     metavar="NAME",
     help="Go on as this user, if started by root: files are read before, requests after.",
 )
+@click.option(
+    "--folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Keep what trainings log in FOLDER. Without it, nothing is kept.",
+)
+@click.option(
+    "--raw_days",
+    type=click.IntRange(1),
+    default=Retention.raw_days,
+    help="Keep each point of series for so many days. Default: 7.",
+)
+@click.option(
+    "--minutes_days",
+    type=click.IntRange(1),
+    default=Retention.minutes_days,
+    help="Then the points of each minute that are least, greatest and last, for so many days; "
+    "then those of each hour, for ever. Default: 90.",
+)
 @click.option("--ends_with_stdin", is_flag=True, hidden=True)
 @click.version_option(package_name=PACKAGE, message="%(prog)s %(version)s")
 def command(
@@ -112,6 +137,9 @@ def command(
     plain_http: bool,
     hosts: tuple[str, ...],
     user: str | None,
+    folder: Path | None,
+    raw_days: int,
+    minutes_days: int,
     ends_with_stdin: bool,
 ) -> int:
     """Serve the pages, the JSON API and the events of a scheduler-daemon over HTTP.
@@ -134,9 +162,10 @@ def command(
     names = {*LOOPBACK, host, *(hosts or (socket.gethostname(), socket.getfqdn()))}
     daemon = _daemon(server, ca)
     events = Events(daemon)
-    serving = app.create(daemon, events, version(PACKAGE), encrypted=encrypted)
+    series = SeriesStore(folder, retention=Retention(raw_days, minutes_days)) if folder else None
+    serving = app.create(daemon, events, version(PACKAGE), encrypted=encrypted, series=series)
     config = uvicorn.Config(
-        Guard(serving, names, encrypted),
+        Guard(serving, names, encrypted, larger_bodies=app.LARGER_BODIES),
         http=HttpConnection,
         ws="none",
         lifespan="off",
@@ -156,9 +185,15 @@ def command(
         raise ConfigError(f"cannot use {certificate} with {key}: {error}") from error
     if user is not None and os.geteuid() == 0:
         _become(user)
+    if series:
+        _open(series)
     shown = f"[{host}]" if ":" in host else host
     url = f"{'https' if encrypted else 'http'}://{shown}:{wire.getsockname()[1]}"
-    asyncio.run(_serve(GatewayServer(config, wire, events, url, ends_with_stdin), daemon))
+    try:
+        asyncio.run(_serve(GatewayServer(config, wire, events, url, ends_with_stdin), daemon))
+    finally:
+        if series:
+            series.close()
     return DONE
 
 
@@ -209,6 +244,14 @@ class GatewayServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._events.close()  # else it would wait for readers that never have enough
         await super().shutdown([self._wire])
+
+
+def _open(series: SeriesStore) -> None:
+    """Pages need no series, and what trainings log waits in their relays."""
+    try:
+        series.open()
+    except SeriesFileError as error:
+        log.warning("no_series", error=str(error), note="pages are served, series are not kept")
 
 
 async def _serve(server: uvicorn.Server, daemon: DaemonCalls) -> None:

@@ -4,7 +4,7 @@ each answer says to the browser. It knows no users."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -38,12 +38,15 @@ class Guard:
         hosts: Iterable[str],
         encrypted: bool = False,
         request_seconds: float = REQUEST_SECONDS,
+        larger_bodies: Mapping[str, int] | None = None,
     ) -> None:
-        """`hosts`: the names by which this server is called, without ports."""
+        """`hosts`: the names by which this server is called, without ports. `larger_bodies`: how
+        many bytes are allowed, by the beginning of a path; of two, the first."""
         self._app = app
         self._hosts = frozenset(host.lower().strip("[]") for host in hosts)
         self._headers = _HEADERS | (_ONLY_ENCRYPTED if encrypted else {})
         self._seconds = request_seconds
+        self._larger = larger_bodies or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,6 +61,11 @@ class Guard:
                 self._add_headers(message)
             await send(message)
 
+        def heard() -> None:
+            """A large body may take long, as long as it goes on."""
+            if not begun:
+                deadline.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
         async def refuse(problem: Problem) -> None:
             if not begun:
                 response = problem.response({**self._headers, "Connection": "close"})
@@ -67,12 +75,19 @@ class Guard:
         try:
             async with asyncio.timeout(self._seconds) as deadline:
                 self._check_origin(scope["method"], headers)
-                _check_length(headers)
-                await self._app(scope, _limited(receive), answer)
+                most = self._body_bytes_max(scope["path"])
+                _check_length(headers, most)
+                await self._app(scope, _limited(receive, most, heard), answer)
         except Problem as problem:
             await refuse(problem)
         except TimeoutError:
             await refuse(Problem(408, f"the request took more than {self._seconds:g} s"))
+
+    def _body_bytes_max(self, path: str) -> int:
+        for beginning, most in self._larger.items():
+            if path.startswith(beginning):
+                return most
+        return BODY_BYTES_MAX
 
     def _add_headers(self, message: Message) -> None:
         headers = MutableHeaders(scope=message)
@@ -109,22 +124,26 @@ def _name(host: str) -> str:
         return ""
 
 
-def _check_length(headers: Headers) -> None:
+def _check_length(headers: Headers, most: int) -> None:
     length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > BODY_BYTES_MAX:
-        raise Problem(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
+    if not length.isdigit() or int(length) > most:
+        raise Problem(413, f"the body is larger than {most} bytes")
 
 
-def _limited(receive: Receive) -> Receive:
-    """A body in chunks has no length that could be checked before."""
+def _limited(receive: Receive, most: int, heard: Callable[[], None]) -> Receive:
+    """A body in chunks has no length that could be checked before. `heard`: is called after each
+    MiB."""
     received = 0
 
     async def limited() -> Message:
         nonlocal received
         message = await receive()
+        before = received
         received += len(message.get("body", b""))
-        if received > BODY_BYTES_MAX:
-            raise Problem(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
+        if received > most:
+            raise Problem(413, f"the body is larger than {most} bytes")
+        if received // 2**20 > before // 2**20:
+            heard()
         return message
 
     return limited

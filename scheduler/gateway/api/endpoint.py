@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.problems import Problem
+from scheduler.gateway.series.series_store import SeriesStore
 
 INT_MAX = 2**31 - 1
 _TRUE, _FALSE = ("true", "1", "yes", ""), ("false", "0", "no")
@@ -45,10 +46,18 @@ class Asked:
     token: str
     given: Mapping[str, Any]  # the parameters that were given, converted
     body: Any = None  # an instance of the endpoint's type of body
+    caller_job: str = ""  # the id of the job, if it is one that asks
+    kept_series: SeriesStore | None = None
 
     @property
     def job(self) -> str:
         return str(self.request.path_params["job"])
+
+    @property
+    def series(self) -> SeriesStore:
+        if self.kept_series is None or not self.kept_series.is_open:
+            raise Problem(503, "this gateway keeps no series: its log says why")
+        return self.kept_series
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,7 @@ class Endpoint:
     reply: Schema  # of what is answered
     parameters: Sequence[Parameter] = ()
     body: type[msgspec.Struct] | None = None
+    content: str = ""  # the type of a body that is not JSON, which `answer` reads itself
     status: int = 200
     type: str = "application/json"
     or_json: Schema | None = None  # what is answered instead, if it was asked for

@@ -32,7 +32,7 @@ _ERROR = {
 def document(endpoints: Iterable[Endpoint], prefix: str, version: str) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
-        paths.setdefault(prefix + each.path, {})[each.method.lower()] = _operation(each)
+        paths.setdefault(prefix + _shown(each.path), {})[each.method.lower()] = _operation(each)
     return {
         "openapi": "3.1.0",
         "info": {"title": "epoch-scheduler", "version": version},
@@ -77,7 +77,14 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         operation["requestBody"] = {
             "content": {"application/json": {"schema": _body_schema(endpoint.body)}}
         }
+    elif endpoint.content:
+        binary = {"type": "string", "format": "binary"}
+        operation["requestBody"] = {"content": {endpoint.content: {"schema": binary}}}
     return operation
+
+
+def _shown(path: str) -> str:
+    return path.replace(":path}", "}")
 
 
 def _in_path(path: str) -> list[str]:

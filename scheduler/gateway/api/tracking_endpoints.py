@@ -1,0 +1,92 @@
+"""What trainings log: taken from relays. A relay shows the token of its job."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from typing import Any
+
+from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
+from scheduler.gateway.problems import Problem
+from scheduler.gateway.series.intake import NEXT_MAX, SentEntries
+from scheduler.gateway.series.series_writer import TakenLater
+
+BODY_BYTES_MAX = 4 * 2**20
+UNPACKED_BYTES_MAX = 16 * 2**20
+ARTIFACT_BYTES_MAX = 2**30
+SPOOL_MAX = 100  # characters
+NDJSON = "application/x-ndjson"
+
+
+async def take_entries(asked: Asked) -> Any:
+    """Answers when they are on disk."""
+    given, job = asked.given, job_of(asked)
+    spool = given.get("spool", "")
+    if not (0 < len(spool) <= SPOOL_MAX and spool.isprintable()):
+        raise Problem(400, f"spool: 1 to {SPOOL_MAX} characters are needed", "spool")
+    body = await asked.request.body()
+    content = await asyncio.to_thread(
+        unpacked, body, asked.request.headers.get("content-encoding", "")
+    )
+    delivery = SentEntries(
+        job, given.get("attempt", 0), spool, given.get("first", 0), content, time.time()
+    )
+    try:
+        taken = await asyncio.wrap_future(asked.series.deliver(delivery))
+    except TakenLater as error:
+        raise Problem(503, str(error)) from None
+    return {"next": taken.next, "refused": taken.refused, "reasons": taken.reasons}
+
+
+def job_of(asked: Asked) -> str:
+    """The job whose token was shown. Raises Problem."""
+    if not asked.caller_job:
+        raise Problem(403, "only a job tells what it logs: this is the token of somebody else")
+    return asked.caller_job
+
+
+def unpacked(body: bytes, encoding: str) -> bytes:
+    """Raises Problem: a small body may have a huge content."""
+    if encoding.lower() in ("", "identity"):
+        return body
+    if encoding.lower() != "gzip":
+        raise Problem(415, "the only encoding of a body that is known here is gzip")
+    inflating = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        content = inflating.decompress(body, UNPACKED_BYTES_MAX)
+    except zlib.error:
+        raise Problem(400, "the body is not what gzip makes") from None
+    if inflating.unconsumed_tail:
+        raise Problem(413, f"the body has more than {UNPACKED_BYTES_MAX} bytes when unpacked")
+    if not inflating.eof or inflating.unused_data:
+        raise Problem(400, "the body is not what gzip makes: its end is missing, or more follows")
+    return content
+
+
+_INTEGER = {"type": "integer"}
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/tracking",
+        take_entries,
+        "Takes entries of a spool, one JSON object in a line, of the job whose token is shown. "
+        "All before `next` are on disk; those that were sent before are skipped.",
+        {
+            "type": "object",
+            "properties": {
+                "next": _INTEGER,
+                "refused": _INTEGER,
+                "reasons": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["next", "refused", "reasons"],
+        },
+        (
+            Parameter("attempt", "of the job", "integer"),
+            Parameter("spool", "which one: entries of each are numbered from 0 on"),
+            Parameter("first", "the number of the first entry", "integer", False, 0, NEXT_MAX),
+        ),
+        content=NDJSON,
+    ),
+)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scheduler.gateway.series.series_store import SeriesStore
+from tests.gateway.series.delivering import deliver, metric, stored
+
+# Delivers until it is killed, and prints what was acknowledged.
+SENDING = """
+import sys
+from pathlib import Path
+from scheduler.gateway.series.series_store import SeriesStore
+from tests.gateway.series.delivering import NOW_NS, deliver, metric
+
+with SeriesStore(Path(sys.argv[1])) as store:
+    number = int(sys.argv[2])
+    while True:
+        point = metric("loss", number / 2, number, NOW_NS + number)
+        number = deliver(store, {"points": [point]}, first=number).next
+        print(number, flush=True)
+"""
+
+
+def test_series_are_found_by_job_and_measurement(tmp_path: Path) -> None:
+    with SeriesStore(tmp_path) as store:
+        deliver(store, {"points": [metric("loss", 1.0), ["m", {"t": "1"}, "f", 1, None, 1]]})
+        deliver(store, {"points": [metric("loss", 1.0)]}, job="b")
+        assert [each.job for each in store.series(measurement="metrics")] == ["a", "b"]
+        assert [each.field for each in store.series(["a"])] == ["loss", "f"]
+        assert store.series([]) == []
+
+
+def test_points_are_read_from_a_moment_on_and_before_another(tmp_path: Path) -> None:
+    with SeriesStore(tmp_path) as store:
+        deliver(store, {"points": [metric("loss", 1.0, i, i) for i in range(5)]})
+        (series,) = store.series()
+        found = store.points([series.id], 1, 4)[series.id]
+        assert found.times.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kills", [3])
+def test_what_was_acknowledged_survives_kills(tmp_path: Path, kills: int) -> None:
+    acknowledged = 0
+    for _ in range(kills):
+        process = subprocess.Popen(
+            [sys.executable, "-c", SENDING, str(tmp_path), str(acknowledged)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        )
+        assert process.stdout is not None
+        for _ in range(20):
+            acknowledged = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read().split()
+        acknowledged = int(rest[-1]) if rest else acknowledged
+        process.wait()
+        process.stdout.close()
+        with SeriesStore(tmp_path) as store:
+            found = stored(store)["loss"]
+            # One more may be on disk that nobody was told of.
+            assert len(found) - acknowledged in (0, 1)
+            assert [row[1] for row in found] == list(range(len(found)))
+            assert [row[2] for row in found] == [number / 2 for number in range(len(found))]
