@@ -477,6 +477,10 @@ def _gateway_process(
         logger.warning("no_gateway", error=str(error), note="the daemon goes on")
         return None
     flags = ["--server", _reached_here(address), "--listen", listen]
+    if wanted.series:
+        flags += ["--folder", str(folder.absolute())]
+        flags += ["--raw_days", str(wanted.series_raw_days)]
+        flags += ["--minutes_days", str(wanted.series_minutes_days)]
     if os.geteuid() == 0:
         flags += ["--user", wanted.user]
     for host in wanted.hosts:

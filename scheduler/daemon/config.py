@@ -151,6 +151,9 @@ class GatewaySettings:
     hosts: tuple[str, ...] = ()
     plain_http: bool = False
     url: str = ""
+    series: bool = True  # keep what trainings log
+    series_raw_days: Count = 7
+    series_minutes_days: Count = 90
 
 
 @dataclass(frozen=True, slots=True)

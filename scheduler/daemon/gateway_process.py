@@ -163,8 +163,18 @@ def make_folder(state_dir: Path, user: str) -> Path:
         if os.geteuid() == 0:
             account = pwd.getpwnam(user)
             os.chown(folder, account.pw_uid, account.pw_gid, follow_symlinks=False)
+            _let_pass(state_dir, account)
     except KeyError:
         raise ConfigError(f"gateway.user: there is no user {user!r} on this machine") from None
     except OSError as error:
         raise ConfigError(f"cannot use {folder}: {error.strerror}") from error
     return folder
+
+
+def _let_pass(state_dir: Path, account: pwd.struct_passwd) -> None:
+    """Its files are reached by the name of their folder. Who may pass may not list this one, and
+    everything else in it is readable for us only."""
+    found = state_dir.stat()
+    if found.st_uid == 0 and account.pw_uid != 0 and not found.st_mode & 0o077:
+        os.chown(state_dir, -1, account.pw_gid)
+        state_dir.chmod(0o710)

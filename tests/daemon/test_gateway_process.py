@@ -128,3 +128,33 @@ def test_a_user_who_does_not_exist_is_told(tmp_path: Path) -> None:
         pytest.skip("needs root")
     with pytest.raises(ConfigError, match=r"gateway.user: there is no user 'no-such-user'"):
         make_folder(tmp_path, "no-such-user")
+
+
+def test_it_keeps_what_trainings_log_in_a_folder_of_its_own(daemon: Daemon) -> None:
+    user = pwd.getpwuid(os.geteuid()).pw_name  # nobody may not pass the folders of tests
+    daemon.environment = {**daemon.environment, "SCHEDULER_GATEWAY__USER": user}
+    url_of(daemon.start())
+    assert (daemon.state / "gateway" / "series.db").exists()
+    assert "no_series" not in daemon.said()
+
+
+def test_pages_are_served_where_series_cannot_be_kept(daemon: Daemon) -> None:
+    (daemon.state / "gateway" / "series.db").mkdir(parents=True)
+    daemon.state.chmod(0o700)
+    assert serves(url_of(daemon.start()))
+    eventually(lambda: "no_series" in daemon.said())
+
+
+def test_the_user_of_the_gateway_may_pass_the_folder_of_root(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    made = make_folder(state, "nobody")
+    nobody = pwd.getpwnam("nobody")
+    assert (made.stat().st_uid, made.stat().st_mode & 0o777) == (nobody.pw_uid, 0o700)
+    assert (state.stat().st_gid, state.stat().st_mode & 0o777) == (nobody.pw_gid, 0o710)
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    make_folder(shared, "nobody")
+    assert shared.stat().st_mode & 0o777 == 0o755, "an admin has decided otherwise"
