@@ -86,7 +86,7 @@ class Events:
         self._kept: deque[Message] = deque()
         self._kept_bytes = 0
         self._head: Cursor | None = None  # where the common stream is; None: there is none yet
-        self._away = ""  # why the daemon cannot be reached
+        self._away = b""  # what is told of a daemon that cannot be reached; empty: it can
         self._moved = asyncio.Event()  # there is a head
         self._task: asyncio.Task[None] | None = None
 
@@ -201,7 +201,7 @@ class Events:
     async def _catch_up(self, follower: Follower, after: str) -> AsyncGenerator[bytes, None]:
         """Ends when the follower goes on with the common stream."""
         place = _place(after)
-        told: str | None = None  # why the daemon is away; empty: that it is here
+        told: bytes | None = None  # of the daemon
         follower.fact = place.fact
         while not follower.dropped:
             if not follower.alone:
@@ -210,17 +210,17 @@ class Events:
                     after, place = str(self._head), self._head
                     follower.fact = place.fact
                     yield _encoded(pb.WatchEventsReply(), after)
-                if self._head and told != self._away:
-                    told = self._away
-                    yield _told_away(told) if told else _HERE
+                if self._head and told != (self._away or _HERE):
+                    told = self._away or _HERE
+                    yield told
                 if self._follow(follower, place):
                     return
             try:
                 async with aclosing(self._watch(after, follower)) as replies:
                     async for reply in replies:
-                        if told != "":
-                            told = ""
-                            yield _HERE
+                        if told != _HERE:
+                            told = _HERE
+                            yield told
                         after, place = reply.cursor, _place(reply.cursor)
                         follower.fact = place.fact
                         yield _encoded(reply, after)
@@ -231,9 +231,9 @@ class Events:
                     return
                 if problem.status == 400:  # no cursor of this daemon: then by number alone
                     after = str(place.fact)
-                if told != problem.message:
-                    told = problem.message
-                    yield _told_away(told)
+                if told != (away := _told_away(problem)):
+                    told = away
+                    yield told
                 await asyncio.sleep(AGAIN_SECONDS)
 
     def _watch(self, after: str, follower: Follower) -> AsyncGenerator[pb.WatchEventsReply, None]:
@@ -316,7 +316,7 @@ class Events:
                     await asyncio.sleep(AGAIN_SECONDS)
         finally:
             # Who comes later may be far behind: then this place helps nobody.
-            self._head, self._away = None, ""
+            self._head, self._away = None, b""
             self._kept.clear()
             self._kept_bytes = 0
             self._moved.clear()
@@ -332,15 +332,15 @@ class Events:
             self._kept_bytes = 0
             for each in list(self._joined):
                 self._drop(each)
-        elif self._away != problem.message:
-            self._away = problem.message
+        elif self._away != (away := _told_away(problem)):
+            self._away = away
             for each in list(self._joined):
-                self._put(each, _told_away(problem.message))
+                self._put(each, away)
 
     def _receive(self, reply: pb.WatchEventsReply) -> None:
         after = _place(reply.cursor)
         if self._away:
-            self._away = ""
+            self._away = b""
             for each in list(self._joined):
                 self._put(each, _HERE)
         if self._head is not None and (reply.facts or reply.jobs or reply.list_again or reply.lost):
@@ -394,9 +394,9 @@ def fact_record(fact: pb.Fact) -> records.Record:
     }
 
 
-def _told_away(message: str) -> bytes:
-    told = msgspec.json.encode({"state": "away", "message": message})
-    return b"event: daemon\ndata: %b\n\n" % told
+def _told_away(problem: Problem) -> bytes:
+    told = {"state": "away", "code": problem.code, "message": problem.message}
+    return b"event: daemon\ndata: %b\n\n" % msgspec.json.encode(told)
 
 
-_HERE = b'event: daemon\ndata: {"state":"here","message":""}\n\n'
+_HERE = b'event: daemon\ndata: {"state":"here","code":"","message":""}\n\n'

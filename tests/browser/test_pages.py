@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,8 @@ from scheduler.access.identity import user_token
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.browser.conftest import Site, epoch
 from tests.browser.visitor import NARROW, PLACES, visitor
+from tests.gateway.other_version import other_version
+from tests.gateway.serving_http import gateway
 from tests.serving import SECRET, Serving, by
 from tests.support import eventually
 
@@ -43,6 +46,35 @@ def test_a_wrong_token_is_refused_and_a_right_one_shows_the_page_that_was_asked_
     person.go("/jobs")
     token.wait_for()
     assert person.mistakes == []
+
+
+def told(reply: bytes, version: str) -> bytes:
+    known = pb.IdentifyReply.FromString(reply)
+    known.version = version
+    return known.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("unknown", "words"),
+    [([], "some of this may be missing"), (["Gateway/WatchEvents"], "it tells no events")],
+)
+def test_a_daemon_of_another_version_is_told_with_both_versions(
+    unknown: list[str], words: str, chromium: Browser, place: tuple[Serving, str]
+) -> None:
+    def change(method: str, reply: bytes) -> bytes:
+        return told(reply, "0.0.1") if method == "Gateway/Identify" else reply
+
+    with other_version(place[0], unknown, change) as (server, _), gateway(server) as made:
+        person = visitor(chromium, made.url)
+        person.log_in(user_token(SECRET, "ada"))
+        banner = person.page.locator(".banner")
+        banner.get_by_text("The daemon has version 0.0.1, the gateway ").wait_for()
+        assert version("epoch-scheduler") in banner.inner_text()
+        banner.get_by_text(words).wait_for()
+        assert "answer" not in banner.inner_text()
+        assert person.barriers() == []
+        person.page.context.close()
+        assert person.mistakes == []
 
 
 # --- what everybody can use ---------------------------------------------------------------------

@@ -71,6 +71,7 @@ def test_a_stream_says_that_the_daemon_has_no_events(served: Served) -> None:
         told = next(line for line in stream.iter_lines() if line.startswith("data: "))
     assert json.loads(told[6:]) == {
         "state": "away",
+        "code": "unimplemented",
         "message": sentence(server, "Gateway/WatchEvents"),
     }
 

@@ -2,7 +2,7 @@
 
 import { html, render, useEffect, useErrorBoundary, useState } from "./vendor/preact-htm.js";
 import { forgetAnswers, get, now, send } from "./api.js";
-import { connect, disconnect, live, onSignedOut, sure, useLiveness, useTick } from "./live.js";
+import { connect, disconnect, live, onSignedOut, sure, useLiveness, useTick, watch } from "./live.js";
 import { Login } from "./pages/login.js";
 import { Empty, Text } from "./parts.js";
 import { go, useAddress } from "./router.js";
@@ -31,7 +31,15 @@ function App() {
   useEffect(() => {
     onSignedOut(() => leave("You are logged out. Log in again to go on."));
     enter();
+    let wasSure = false;
+    return watch((event) => {
+      if (event) return;
+      // A daemon that is back may have another version. The gateway remembers an answer for a minute.
+      if (sure() && !wasSure && live.heard) [0, 61000].forEach((wait) => setTimeout(look, wait));
+      wasSure = sure();
+    });
   }, []);
+  const look = () => get("/api/v1/session").then((found) => setSession((before) => before && found), () => {});
   const leave = (text) => {
     disconnect();
     forgetAnswers();
@@ -75,7 +83,7 @@ function Frame({ session, logOut }) {
       <div class="who"><${Connection} /><span><${Text}>${session.user}<//>${session.admin && html`<span class="muted"> (admin)</span>`}</span>
         <button class="plain" onClick=${logOut}>Log out</button></div>
     </div></header>
-    <${Trouble} />
+    <${Trouble} session=${session} />
     <main id="main" tabindex="-1"><${Guarded} key=${parts.join("/")} parts=${parts} query=${query} /></main>`;
 }
 
@@ -124,12 +132,16 @@ function Connection() {
   return html`<span class="live ${sure() ? "on" : live.heard ? "off" : ""}" role="status">${sure() ? "live" : live.open ? "daemon away" : "connecting …"}</span>`;
 }
 
-function Trouble() {
+function Trouble({ session }) {
   useLiveness();
   useTick(1);
-  if (sure() || !live.heard || live.paused) return null;
-  const what = live.open ? "The daemon does not answer." : "The gateway does not answer.";
-  return html`<div class="banner trouble" role="alert">${what} Trainings are not affected. What you see was so at ${clock(live.heard, now())}.</div>`;
+  const other = session.version !== session.gateway_version
+    && `The daemon has version ${session.version || "unknown"}, the gateway ${session.gateway_version}`;
+  const unknown = other && live.code === "unimplemented";
+  if (sure() && other) return html`<div class="banner notice" role="status">${other}: some of this may be missing.</div>`;
+  if (sure() || live.paused || !(live.heard || unknown)) return null;
+  const what = unknown ? `${other}: it tells no events.` : live.open ? "The daemon does not answer." : "The gateway does not answer.";
+  return html`<div class="banner trouble" role="alert">${what} Trainings are not affected.${live.heard && ` What you see was so at ${clock(live.heard, now())}.`}</div>`;
 }
 
 render(html`<${App} />`, document.getElementById("page"));

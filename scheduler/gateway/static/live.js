@@ -11,8 +11,8 @@ const REST_MIN_MS = 1000;
 const RETRY_MS = 3000;
 const HIDDEN_MS = 20000; // a browser has few connections: a page that nobody sees gives its own back
 
-/** `open`: events arrive. `daemon`: what the gateway last said of the daemon, or null. */
-export const live = { open: false, daemon: null, heard: null, paused: false };
+/** `open`: events arrive. `daemon`: whether it was reached last, or null; `code`: why not. */
+export const live = { open: false, daemon: null, code: "", heard: null, paused: false };
 const watchers = new Set(); // functions called with each event
 let stream = null;
 
@@ -47,7 +47,10 @@ export function connect() {
     const event = JSON.parse(message.data);
     watchers.forEach((watcher) => watcher(event));
   };
-  stream.addEventListener("daemon", (message) => changed({ daemon: JSON.parse(message.data).state === "here" }));
+  stream.addEventListener("daemon", (message) => {
+    const { state, code } = JSON.parse(message.data);
+    changed({ daemon: state === "here", code });
+  });
 }
 
 export function disconnect() {
