@@ -7,6 +7,7 @@ committed rows.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from scheduler.core.model import (
     JobSpec,
     Rules,
     Submitted,
+    Time,
     Updated,
     View,
 )
@@ -73,6 +75,8 @@ class JobService(pb_grpc.SchedulerServicer):
     seats: Seats = field(default_factory=Seats)  # of watchers and readers of logs
     slow: Callable[[View], SlowGpus] = field(default_factory=overview.SlowGpuLookup)
     no_room: Callable[[], str] = str  # why no job can be stored now; empty: one can
+    disk: Path | None = None  # a folder on the disk with the daemon's state
+    heard_at: Callable[[View], Mapping[str, Time]] = lambda _: {}  # the agent of each node, last
     events: Callable[[], str] = str  # the cursor of what has not happened yet; see EventFeed
 
     # --- changes ----------------------------------------------------------------------------
@@ -194,12 +198,17 @@ class JobService(pb_grpc.SchedulerServicer):
     ) -> pb.Cluster:
         self._user(context)
         view = self.view()
+        disk = shutil.disk_usage(self.disk) if self.disk else None
+        heard = sorted(self.heard_at(view).items())
         return pb.Cluster(
             gpus=overview.gpu_messages(view, self.lookup.state, self.usage(), self.slow(view)),
             users=overview.user_totals(view),
             policy=self.policy,
             observed_at=view.observed_at or 0.0,
             version=self.version,
+            disk_bytes=disk.total if disk else 0,
+            disk_free_bytes=disk.free if disk else 0,
+            agents=[pb.AgentState(node=node, heard_at=at) for node, at in heard],
         )
 
     def GetLogs(

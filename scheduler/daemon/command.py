@@ -274,6 +274,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         home.usage,
         UserLimits(view, inbox.now, config.limits.jobs_per_user, config.limits.spec_mib_per_user),
         no_room=partial(no_room, config.state_dir, config.housekeeping.disk_reserve),
+        disk=config.state_dir,
+        heard_at=partial(_heard_at, home),
         events=feed.cursor,
     )
     speaking = AgentAuthenticator([tokens.node, *home.agents])

@@ -19,6 +19,14 @@ def state(reply: pb.ListJobsReply, cluster: pb.Cluster | None = None) -> Record:
         record["policy"] = cluster.policy
         record["observed_at"] = cluster.observed_at
         record["version"] = cluster.version
+        record["disk"] = (
+            {"bytes": cluster.disk_bytes, "free_bytes": cluster.disk_free_bytes}
+            if cluster.disk_bytes
+            else None
+        )
+        record["agents"] = [
+            {"node": each.node, "heard_at": each.heard_at} for each in cluster.agents
+        ]
     return record
 
 

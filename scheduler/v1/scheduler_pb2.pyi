@@ -538,18 +538,32 @@ class UserTotal(_message.Message):
     def __init__(self, user: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., gpus: _Optional[float] = ..., memory_mib: _Optional[int] = ...) -> None: ...
 
 class Cluster(_message.Message):
-    __slots__ = ("gpus", "users", "policy", "observed_at", "version")
+    __slots__ = ("gpus", "users", "policy", "observed_at", "version", "disk_bytes", "disk_free_bytes", "agents")
     GPUS_FIELD_NUMBER: _ClassVar[int]
     USERS_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    AGENTS_FIELD_NUMBER: _ClassVar[int]
     gpus: _containers.RepeatedCompositeFieldContainer[GpuState]
     users: _containers.RepeatedCompositeFieldContainer[UserTotal]
     policy: str
     observed_at: float
     version: str
-    def __init__(self, gpus: _Optional[_Iterable[_Union[GpuState, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[UserTotal, _Mapping]]] = ..., policy: _Optional[str] = ..., observed_at: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...
+    disk_bytes: int
+    disk_free_bytes: int
+    agents: _containers.RepeatedCompositeFieldContainer[AgentState]
+    def __init__(self, gpus: _Optional[_Iterable[_Union[GpuState, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[UserTotal, _Mapping]]] = ..., policy: _Optional[str] = ..., observed_at: _Optional[float] = ..., version: _Optional[str] = ..., disk_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., agents: _Optional[_Iterable[_Union[AgentState, _Mapping]]] = ...) -> None: ...
+
+class AgentState(_message.Message):
+    __slots__ = ("node", "heard_at")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    HEARD_AT_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    heard_at: float
+    def __init__(self, node: _Optional[str] = ..., heard_at: _Optional[float] = ...) -> None: ...
 
 class StartEpochRequest(_message.Message):
     __slots__ = ("job_id", "attempt", "rank", "local_rank", "epoch", "trained")

@@ -114,7 +114,8 @@ ENDPOINTS = (
         "GET",
         "/cluster",
         show_cluster,
-        "The GPUs and what is on them, the totals of users, the policy, and the daemon's version.",
+        "The GPUs and what is on them, the totals of users, the policy, the daemon's version, its "
+        "disk, and when agents have last reported.",
         {
             "type": "object",
             "properties": {
@@ -123,8 +124,12 @@ ENDPOINTS = (
                 "policy": {"type": "string"},
                 "observed_at": {"type": "number"},
                 "version": {"type": "string"},
+                "disk": {"oneOf": [{"$ref": "#/components/schemas/disk"}, {"type": "null"}]},
+                "agents": {"type": "array", "items": {"$ref": "#/components/schemas/agent"}},
             },
-            "required": ["gpus", "users", "policy", "observed_at", "version"],
+            "required": [
+                *("gpus", "users", "policy", "observed_at", "version", "disk", "agents"),
+            ],
         },
     ),
     Endpoint(
