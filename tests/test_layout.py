@@ -45,7 +45,16 @@ ELSEWHERE = {
     ),
     "scheduler/relay/__main__.py": ("relay/test_program.py", "the program"),
     "scheduler/daemon/process.py": ("daemon/test_command.py", "once in a process"),
+    # Their sum is compared with a real InfluxDB, byte for byte.
+    **{
+        f"scheduler/gateway/influx/{each}.py": ("clients/test_influxql.py", "a real InfluxDB")
+        for each in (
+            *("arithmetic", "batches", "columns", "filling", "reducing", "tagged_series"),
+            "transforming",
+        )
+    },
     # Nothing but values and types, or the parts of one thing.
+    "scheduler/gateway/influx/syntax.py": ("gateway/influx/test_parser.py", "values"),
     "scheduler/clusters/kubernetes/inspection/found.py": ("doctor/test_cluster.py", "values"),
     "scheduler/core/ports.py": ("contracts", "protocols: what their implementations must do"),
     "scheduler/estimates/arrays.py": ("estimates", "names of types"),
@@ -128,6 +137,7 @@ WHOLES = {
 # Folders of tests that mirror no package of PACKAGES.
 OTHER_FOLDERS = {
     *("benchmarks", "browser", "contracts", "deploy", "e2e", "frameworks", "kube"),
+    "clients",
     *("kubernetesdlprofile", "lives", "nvml", "traces"),
 }
 

@@ -1,0 +1,161 @@
+"""Series of the store as InfluxDB has them: one series has several fields, and the job is a tag.
+
+Of the attempts of a job the newest value of a step counts. What is not a number is not shown,
+because InfluxDB has no such values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler.gateway.series.reading import (
+    DTYPES,
+    Int64s,
+    Kind,
+    Points,
+    Series,
+    SeriesReader,
+    Values,
+    newest,
+    no_points,
+)
+
+JOB = "job"  # the tag
+# If jobs differ in the kind of a field, it is the first of these that some job has.
+_PRECEDENCE: tuple[Kind, ...] = ("float", "integer", "string", "boolean")
+_ESCAPED = re.compile(r"([, =\\])")
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSeries:
+    """All fields with the same tags: a series of InfluxDB."""
+
+    key: str  # by which series are ordered
+    tags: dict[str, str]
+    fields: dict[str, list[Series]]  # the attempts of each
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    name: str
+    series: list[TaggedSeries]  # by key
+    fields: dict[str, Kind]
+    tag_keys: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FieldValues:
+    """The values of one field of one series, at different times in ascending order."""
+
+    times: Int64s
+    values: Values
+
+    def between(self, first: int, last: int) -> FieldValues:
+        low, high = np.searchsorted(self.times, [first, last + 1])
+        return FieldValues(self.times[low:high], self.values[low:high])
+
+
+@dataclass(slots=True)
+class SeriesView:
+    """Of some jobs, at one moment. Only what is asked for is read."""
+
+    reader: SeriesReader
+    jobs: Collection[str] | None = None  # None: all
+    _all: dict[str, Measurement] | None = field(default=None, init=False)
+    _points: dict[int, Points] = field(default_factory=dict, init=False)
+
+    def named(self, name: str) -> Measurement | None:
+        return self._listed().get(name)
+
+    def names(self) -> list[str]:
+        return sorted(self._listed())
+
+    def _listed(self) -> dict[str, Measurement]:
+        if self._all is None:
+            by_name: dict[str, list[Series]] = {}
+            for each in self.reader.series(self.jobs):
+                by_name.setdefault(each.measurement, []).append(each)
+            self._all = {name: _measurement(name, found) for name, found in by_name.items()}
+        return self._all
+
+    def read(self, series: Iterable[TaggedSeries], fields: Collection[str]) -> None:
+        """All at once, before `column`: one by one would take longer."""
+        missing = {
+            each.id
+            for one in series
+            for name in fields
+            for each in one.fields.get(name, ())
+            if each.id not in self._points
+        }
+        self._points |= self.reader.points(sorted(missing)) if missing else {}
+
+    @property
+    def points_read(self) -> int:
+        return sum(len(each) for each in self._points.values())
+
+    def column(self, series: TaggedSeries, name: str, kind: Kind) -> FieldValues | None:
+        """None: it does not have this field, or not of this kind."""
+        attempts: dict[int, Points] = {}
+        for each in series.fields.get(name, ()):
+            values = _converted(self._points[each.id].values, each.kind, kind)
+            if values is not None:
+                points = self._points[each.id]
+                attempts[each.attempt] = Points(points.times, points.steps, values)
+        if not attempts:
+            return None
+        points = newest(attempts) if len(attempts) > 1 else next(iter(attempts.values()))
+        return _column(points, kind)
+
+
+def _measurement(name: str, listed: Sequence[Series]) -> Measurement:
+    by_tags: dict[tuple[tuple[str, str], ...], dict[str, list[Series]]] = {}
+    kinds: dict[str, set[Kind]] = {}
+    for each in listed:
+        tags = tuple(sorted({**dict(each.tags), JOB: each.job}.items()))
+        by_tags.setdefault(tags, {}).setdefault(each.field, []).append(each)
+        kinds.setdefault(each.field, set()).add(each.kind)
+    series = [TaggedSeries(_key(tags), dict(tags), found) for tags, found in by_tags.items()]
+    return Measurement(
+        name,
+        sorted(series, key=lambda each: each.key),
+        {each: next(k for k in _PRECEDENCE if k in found) for each, found in kinds.items()},
+        frozenset(key for tags in by_tags for key, _ in tags),
+    )
+
+
+def _key(tags: tuple[tuple[str, str], ...]) -> str:
+    """As in the line protocol."""
+    return ",".join(f"{_escape(key)}={_escape(value)}" for key, value in tags)
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(r"\\\1", text)
+
+
+def _converted(values: Values, kind: Kind, wanted: Kind) -> Values | None:
+    if kind == wanted:
+        return values
+    if {kind, wanted} == {"float", "integer"}:
+        return values.astype(DTYPES[wanted])
+    return None
+
+
+def _column(points: Points, kind: Kind) -> FieldValues:
+    times, values = points.times, points.values
+    if kind == "float":
+        finite = np.isfinite(values)
+        if not finite.all():
+            times, values = times[finite], values[finite]
+    if len(times) > 1 and not np.all(times[1:] > times[:-1]):
+        last = np.append(times[1:] != times[:-1], True)  # of one time, the last counts
+        times, values = times[last], values[last]
+    return FieldValues(times, values)
+
+
+def empty_column(kind: Kind) -> FieldValues:
+    points = no_points(kind)
+    return FieldValues(points.times, points.values)
