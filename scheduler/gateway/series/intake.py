@@ -89,7 +89,7 @@ class Gathered:
 
 class Intake:
     def __init__(self, connection: sqlite3.Connection, limits: SeriesLimits) -> None:
-        self._connection, self._limits = connection, limits
+        self._connection, self.limits = connection, limits
         self._jobs: OrderedDict[str, KnownJob] = OrderedDict()
         self.hot: Counter[int] = Counter()  # points of series that are not packed, roughly
 
@@ -125,7 +125,7 @@ class Intake:
             (there,) = self._connection.execute(
                 "SELECT count(*) FROM troubles WHERE job = ?", (job,)
             ).fetchone()
-            kept = reason if there < self._limits.reasons else OTHER_REASONS
+            kept = reason if there < self.limits.reasons else OTHER_REASONS
             self._connection.execute(
                 "INSERT INTO troubles VALUES (?, ?, ?, ?)"
                 " ON CONFLICT DO UPDATE SET count = count + excluded.count",
@@ -189,7 +189,7 @@ class Intake:
         points: Iterable[LoggedPoint | BadEntry],
         gathered: Gathered,
     ) -> None:
-        latest = int((delivery.now + self._limits.ahead_seconds) * 1e9)
+        latest = int((delivery.now + self.limits.ahead_seconds) * 1e9)
         for point in points:
             if isinstance(point, BadEntry):
                 gathered.refused[str(point)] += 1
@@ -206,8 +206,8 @@ class Intake:
     def _row(
         self, delivery: SentEntries, job: KnownJob, point: LoggedPoint
     ) -> tuple[int, int, int, object]:
-        if job.points >= self._limits.points:
-            raise BadEntry(f"this job has logged {self._limits.points} points: no more are kept")
+        if job.points >= self.limits.points:
+            raise BadEntry(f"this job has logged {self.limits.points} points: no more are kept")
         key = (delivery.attempt, point.measurement, point.field, point.tags)
         value, kind = point.value, _KINDS[type(point.value)]
         series = job.series.get(key) or self._new_series(delivery, job, point, kind)
@@ -228,8 +228,8 @@ class Intake:
     def _new_series(
         self, delivery: SentEntries, job: KnownJob, point: LoggedPoint, kind: Kind
     ) -> KnownSeries:
-        if len(job.series) >= self._limits.series:
-            raise BadEntry(f"this job has {self._limits.series} series: no new ones are kept")
+        if len(job.series) >= self.limits.series:
+            raise BadEntry(f"this job has {self.limits.series} series: no new ones are kept")
         made = self._connection.execute(
             "INSERT INTO series (job, attempt, measurement, field, tags, kind)"
             " VALUES (?, ?, ?, ?, ?, ?)",
@@ -256,8 +256,8 @@ class Intake:
             ).rowcount
             if known:
                 continue
-            if job.pairs >= self._limits.pairs:
-                raise BadEntry(f"this job has {self._limits.pairs} params and tags: no more")
+            if job.pairs >= self.limits.pairs:
+                raise BadEntry(f"this job has {self.limits.pairs} params and tags: no more")
             self._connection.execute(
                 "INSERT INTO pairs VALUES (?, ?, ?, ?)", (job_id, entry.kind, key, value)
             )

@@ -54,6 +54,20 @@ class Points:
         return Points(self.times[index], self.steps[index], self.values[index])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Minutes:
+    """What is known of the minutes that have numbers, in order; NaN does not count. Of hours, where
+    points have been thinned out to these."""
+
+    starts: Int64s  # [n] nanoseconds
+    counts: Int64s  # [n] of points, also of those that were thinned out
+    sums: npt.NDArray[np.float64]  # [n]
+    minima: npt.NDArray[np.float64]  # [n]
+    maxima: npt.NDArray[np.float64]  # [n]
+    firsts: npt.NDArray[np.float64]  # [n]
+    lasts: npt.NDArray[np.float64]  # [n]
+
+
 @dataclass(frozen=True, slots=True)
 class Artifact:
     path: str
@@ -90,6 +104,15 @@ class SeriesReader(Protocol):
         ...
 
     def record(self, job: str) -> JobRecord: ...
+
+
+class MinutesReader(SeriesReader, Protocol):
+    def minutes(
+        self, series: Sequence[int], first_ns: int | None = None, last_ns: int | None = None
+    ) -> dict[int, Minutes]:
+        """For many points: what `points` would give, by minute, without reading most of them. Only
+        of numbers. Both moments must be the beginning of a minute."""
+        ...
 
 
 def no_points(kind: Kind) -> Points:

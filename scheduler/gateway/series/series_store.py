@@ -6,22 +6,35 @@ import json
 import sqlite3
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
+from dataclasses import fields
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from scheduler.gateway.series import series_file
-from scheduler.gateway.series.intake import SentEntries, Taken, tags_of
+from scheduler.gateway.series.chunk_format import unpack
+from scheduler.gateway.series.intake import Intake, SentEntries, Taken, tags_of
 from scheduler.gateway.series.limits import Retention, SeriesLimits
+from scheduler.gateway.series.packer import Packer, as_kind, as_points
 from scheduler.gateway.series.reading import (
-    DTYPES,
     Artifact,
+    Int64s,
     JobRecord,
     Kind,
+    Minutes,
     Points,
     Series,
+    joined,
+    no_points,
 )
 from scheduler.gateway.series.series_writer import SeriesWriter
+from scheduler.gateway.series.thinning import (
+    minutes_of,
+    regrouped,
+    replaced,
+    unpack_minutes,
+)
 
 
 class SeriesStore:
@@ -42,7 +55,9 @@ class SeriesStore:
         path = self.folder / series_file.NAME
         self._connection = series_file.open_to_write(path)
         self._reading = series_file.ReadConnections(path)
-        self._writer = SeriesWriter(self._connection, self.folder, self.limits, lambda _: False)
+        intake = Intake(self._connection, self.limits)
+        self._packer = Packer(self._connection, self.retention, intake)
+        self._writer = SeriesWriter(self._connection, self.folder, intake, self._packer)
         self.is_open = True
         return self
 
@@ -65,6 +80,16 @@ class SeriesStore:
         return self._writer.deliver(delivery)
 
     # --- reading --------------------------------------------------------------------------------
+
+    def tidy(self, now: float) -> None:
+        """Packs and thins out what is old enough, at once: for tests, and for measurements."""
+
+        def all_of_it() -> None:
+            self._packer.look(now)
+            while self._packer.step(now):
+                pass
+
+        self._writer.submit(all_of_it).result()
 
     def series(
         self, jobs: Collection[str] | None = None, measurement: str | None = None
@@ -92,7 +117,15 @@ class SeriesStore:
         self, series: Sequence[int], first_ns: int | None = None, last_ns: int | None = None
     ) -> dict[int, Points]:
         with self._reading.snapshot() as connection:
-            return {each: _hot(connection, each, first_ns, last_ns) for each in series}
+            found = [_found(connection, each, first_ns, last_ns) for each in series]
+        return {each.series: each.points(first_ns, last_ns) for each in found}
+
+    def minutes(
+        self, series: Sequence[int], first_ns: int | None = None, last_ns: int | None = None
+    ) -> dict[int, Minutes]:
+        with self._reading.snapshot() as connection:
+            found = [_found(connection, each, first_ns, last_ns) for each in series]
+        return {each.series: each.minutes(first_ns, last_ns) for each in found}
 
     def record(self, job: str) -> JobRecord:
         with self._reading.snapshot() as connection:
@@ -121,28 +154,91 @@ class SeriesStore:
         )
 
 
-def _hot(
+class StoredChunk(NamedTuple):
+    first: int
+    last: int
+    content: bytes
+    minutes: bytes | None
+    seconds: int
+
+
+class FoundSeries(NamedTuple):
+    """What the file has of one series and a span of time. Unpacked outside of the snapshot."""
+
+    series: int
+    kind: Kind
+    chunks: list[StoredChunk]  # in order, without overlap
+    hot: Points
+
+    def points(self, first_ns: int | None, last_ns: int | None) -> Points:
+        parts = [within(self._unpacked(chunk), first_ns, last_ns) for chunk in self.chunks]
+        parts = [part for part in parts if len(part)]
+        if not parts:
+            return self.hot
+        return replaced(joined(parts), self.hot) if self._overlap() else joined([*parts, self.hot])
+
+    def minutes(self, first_ns: int | None, last_ns: int | None) -> Minutes:
+        """Reads a chunk only where nothing is known of its minutes, or where a point that is not
+        yet packed may replace one of its."""
+        known: list[Minutes | None] = []
+        read: list[Points] = []
+        overlap = self._overlap()
+        for chunk in self.chunks:
+            if chunk.minutes is None or (overlap and not self._is_before(chunk)):
+                read.append(self._unpacked(chunk))
+                continue
+            if read:
+                known.append(minutes_of(within(joined(read), first_ns, last_ns)))
+                read = []
+            known.append(minutes_within(unpack_minutes(chunk.minutes), first_ns, last_ns))
+        rest = replaced(joined(read), self.hot) if read else self.hot
+        known.append(minutes_of(within(rest, first_ns, last_ns)))
+        return regrouped([each for each in known if each is not None])
+
+    def _unpacked(self, chunk: StoredChunk) -> Points:
+        return as_kind(unpack(chunk.content)[0], self.kind)
+
+    def _overlap(self) -> bool:
+        return bool(len(self.hot) and self.chunks and not self._is_before(self.chunks[-1]))
+
+    def _is_before(self, chunk: StoredChunk) -> bool:
+        return chunk.last < int(self.hot.times[0])
+
+
+def _found(
     connection: sqlite3.Connection, series: int, first_ns: int | None, last_ns: int | None
-) -> Points:
-    (kind,) = connection.execute("SELECT kind FROM series WHERE id = ?", (series,)).fetchone()
-    rows = connection.execute(
+) -> FoundSeries:
+    least = -(2**63) if first_ns is None else max(first_ns, -(2**63))
+    most = 2**63 - 1 if last_ns is None else min(last_ns, 2**63 - 1)
+    row = connection.execute("SELECT kind FROM series WHERE id = ?", (series,)).fetchone()
+    if row is None:
+        return FoundSeries(series, "float", [], no_points("float"))
+    chunks = connection.execute(
+        "SELECT first, last, content, minutes, seconds FROM chunks"
+        " WHERE series = ? AND last >= ? AND first < ? ORDER BY first",
+        (series, least, most),
+    ).fetchall()
+    hot = connection.execute(
         "SELECT at, step, value FROM points WHERE series = ? AND at >= ? AND at < ?"
         " ORDER BY at, step",
-        (series, _least(first_ns), _most(last_ns)),
+        (series, least, most),
     ).fetchall()
-    return as_points(rows, kind)
+    kind: Kind = row[0]
+    return FoundSeries(series, kind, [StoredChunk(*each) for each in chunks], as_points(hot, kind))
 
 
-def as_points(rows: Sequence[tuple[int, int, object]], kind: Kind) -> Points:
-    times, steps, values = zip(*rows, strict=True) if rows else ((), (), ())
-    told = np.empty(len(rows), DTYPES[kind])
-    told[:] = [np.nan if each is None else each for each in values]
-    return Points(np.array(times, np.int64), np.array(steps, np.int64), told)
+def within(points: Points, first_ns: int | None, last_ns: int | None) -> Points:
+    start, end = _span(points.times, first_ns, last_ns)
+    if (start, end) == (0, len(points)):
+        return points
+    return points.chosen(slice(start, end))
 
 
-def _least(first_ns: int | None) -> int:
-    return -(2**63) if first_ns is None else max(first_ns, -(2**63))
+def minutes_within(minutes: Minutes, first_ns: int | None, last_ns: int | None) -> Minutes:
+    start, end = _span(minutes.starts, first_ns, last_ns)
+    return Minutes(*(getattr(minutes, field.name)[start:end] for field in fields(Minutes)))
 
 
-def _most(last_ns: int | None) -> int:
-    return 2**63 - 1 if last_ns is None else min(last_ns, 2**63 - 1)
+def _span(times: Int64s, first_ns: int | None, last_ns: int | None) -> tuple[int, int]:
+    start = 0 if first_ns is None else int(np.searchsorted(times, first_ns))
+    return start, len(times) if last_ns is None else int(np.searchsorted(times, last_ns))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from scheduler.gateway.series.intake import Intake, SentEntries, Taken
-from scheduler.gateway.series.limits import SeriesLimits
+from scheduler.gateway.series.packer import Packer
 
 WAITING_MAX = 64  # deliveries
 AT_ONCE_MAX = 32  # in one transaction
@@ -40,14 +40,11 @@ class SeriesWriter:
         self,
         connection: sqlite3.Connection,
         folder: Path,
-        limits: SeriesLimits,
-        in_between: Callable[[Intake], bool],
+        intake: Intake,
+        packer: Packer,
     ) -> None:
-        """`in_between`: is called when nothing waits, does a little, and says whether more is to be
-        done."""
-        self._connection, self._folder, self._limits = connection, folder, limits
-        self._in_between = in_between
-        self.intake = Intake(connection, limits)
+        self._connection, self._folder, self._limits = connection, folder, intake.limits
+        self._intake, self._packer = intake, packer
         self._queue: Queue[Work | None] = Queue(WAITING_MAX)
         self._allowed: dict[str, tuple[float, float]] = {}  # points of each job, and since when
         self._untold: dict[str, Counter[str]] = {}  # what could not be written
@@ -62,7 +59,7 @@ class SeriesWriter:
                 self._untold.setdefault(delivery.job, Counter())[FULL_DISK] += 1
             raise TakenLater(FULL_DISK)
         self._check_rate(delivery)
-        return self.submit(lambda: self.intake.take(delivery))
+        return self.submit(lambda: self._intake.take(delivery))
 
     def submit(self, do: Callable[[], Any]) -> Future[Any]:
         """`do`: is called within a transaction, by the thread that writes."""
@@ -123,11 +120,17 @@ class SeriesWriter:
                     return
                 works.append(work)
             self._perform(works)
+            if self._packer.pressing:
+                self._rest()
 
     def _rest(self) -> bool:
+        """Does a little of what has time. Returns whether there is more of it."""
         try:
             self._tell()
-            return self._in_between(self.intake)
+            self._connection.execute("BEGIN IMMEDIATE")
+            more = self._packer.step(time.time())
+            self._connection.execute("COMMIT")
+            return more
         except sqlite3.Error as error:
             log.warning("series_not_packed", error=str(error))
             self._abandon()
@@ -147,7 +150,7 @@ class SeriesWriter:
                     raise
                 except Exception as error:  # noqa: BLE001  # told to the one who waits for it
                     self._connection.execute("ROLLBACK TO work")
-                    self.intake.forget()
+                    self._intake.forget()
                     failed.append((work, error))
                 self._connection.execute("RELEASE work")
             self._connection.execute("COMMIT")
@@ -165,7 +168,7 @@ class SeriesWriter:
             work.done.set_exception(why)
 
     def _abandon(self) -> None:
-        self.intake.forget()
+        self._intake.forget()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
@@ -177,5 +180,5 @@ class SeriesWriter:
             untold, self._untold = self._untold, {}
         self._connection.execute("BEGIN IMMEDIATE")
         for job, reasons in untold.items():
-            self.intake.count(job, "refused", reasons)
+            self._intake.count(job, "refused", reasons)
         self._connection.execute("COMMIT")
