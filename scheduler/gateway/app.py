@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from scheduler.gateway.api import (
     cluster_endpoints,
+    experiment_endpoints,
     job_endpoints,
     log_endpoints,
     openapi,
@@ -31,6 +32,7 @@ ENDPOINTS = (
     *log_endpoints.ENDPOINTS,
     *cluster_endpoints.ENDPOINTS,
     *tracking_endpoints.ENDPOINTS,
+    *experiment_endpoints.ENDPOINTS,
 )
 # What may be larger than other requests: by the beginning of its path.
 LARGER_BODIES = {

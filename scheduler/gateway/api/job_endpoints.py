@@ -65,7 +65,7 @@ async def list_jobs(asked: Asked) -> Any:
         states=given.get("state", ()),
         project=given.get("project", ""),
         experiment=given.get("experiment", ""),
-        labels=[_pair(text) for text in given.get("label", ())],
+        labels=[label_pair(text) for text in given.get("label", ())],
         user=given.get("user", ""),
         cursor=given.get("cursor", ""),
         order=given.get("order", ""),
@@ -82,7 +82,7 @@ async def list_jobs(asked: Asked) -> Any:
     }
 
 
-def _pair(text: str) -> pb.KeyValue:
+def label_pair(text: str) -> pb.KeyValue:
     key, equals, value = text.partition("=")
     if not (key and equals):
         raise Problem(400, f"label {text!a}: must be KEY=VALUE", "label")

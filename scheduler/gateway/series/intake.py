@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from scheduler.gateway.series import summaries
 from scheduler.gateway.series.limits import SeriesLimits
 from scheduler.gateway.series.line_parser import points_of
 from scheduler.gateway.series.reading import NO_STEP, Kind
@@ -82,7 +83,7 @@ class KnownJob:
 class Gathered:
     """What one delivery adds."""
 
-    rows: list[tuple[int, int, int, object]] = field(default_factory=list)
+    rows: list[summaries.Row] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
 
@@ -203,9 +204,7 @@ class Intake:
             except BadEntry as error:
                 gathered.refused[str(error)] += 1
 
-    def _row(
-        self, delivery: SentEntries, job: KnownJob, point: LoggedPoint
-    ) -> tuple[int, int, int, object]:
+    def _row(self, delivery: SentEntries, job: KnownJob, point: LoggedPoint) -> summaries.Row:
         if job.points >= self.limits.points:
             raise BadEntry(f"this job has logged {self.limits.points} points: no more are kept")
         key = (delivery.attempt, point.measurement, point.field, point.tags)
@@ -276,6 +275,7 @@ class Intake:
         self._connection.executemany(
             "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?)", gathered.rows
         )
+        summaries.add(self._connection, gathered.rows)
         self.hot.update(row[0] for row in gathered.rows)
         self.count(delivery.job, "refused", gathered.refused)
         self.count(delivery.job, "lost", gathered.lost)

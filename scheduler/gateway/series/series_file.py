@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from scheduler.gateway.series import summaries
+
 NAME = "series.db"
 VERSION = 1
 CACHE_KIB = 16 * 1024
@@ -18,7 +20,7 @@ BUSY_SECONDS = 10.0
 READERS_KEPT = 4
 
 # `points` has what is not yet packed. NaN is NULL there, because SQLite knows none.
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE TABLE series (
     id INTEGER PRIMARY KEY,
     job TEXT NOT NULL,
@@ -26,7 +28,7 @@ CREATE TABLE series (
     measurement TEXT NOT NULL,
     field TEXT NOT NULL,
     tags TEXT NOT NULL,  -- JSON: sorted pairs
-    kind TEXT NOT NULL,
+    kind TEXT NOT NULL,{summaries.COLUMNS}
     UNIQUE (job, attempt, measurement, field, tags)
 );
 CREATE TABLE points (

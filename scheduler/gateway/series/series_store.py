@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.gateway.series import series_file
+from scheduler.gateway.series import series_file, summaries
 from scheduler.gateway.series.chunk_format import unpack
 from scheduler.gateway.series.intake import Intake, SentEntries, Taken, tags_of
 from scheduler.gateway.series.limits import Retention, SeriesLimits
@@ -29,6 +29,7 @@ from scheduler.gateway.series.reading import (
     no_points,
 )
 from scheduler.gateway.series.series_writer import SeriesWriter
+from scheduler.gateway.series.summaries import JobSummary
 from scheduler.gateway.series.thinning import (
     minutes_of,
     regrouped,
@@ -126,6 +127,11 @@ class SeriesStore:
         with self._reading.snapshot() as connection:
             found = [_found(connection, each, first_ns, last_ns) for each in series]
         return {each.series: each.minutes(first_ns, last_ns) for each in found}
+
+    def summaries(self, jobs: Collection[str]) -> dict[str, JobSummary]:
+        """Of each of these jobs, also if it has told nothing. Reads no points."""
+        with self._reading.snapshot() as connection:
+            return summaries.read(connection, jobs)
 
     def record(self, job: str) -> JobRecord:
         with self._reading.snapshot() as connection:

@@ -32,7 +32,7 @@ def bodies(path: str) -> dict[str, Any]:
 
 
 # Parameters that a request must have.
-NEEDED = {"take_entries": "?spool=s"}
+NEEDED = {"take_entries": "?spool=s", "compare": "?job={job}"}
 
 
 def asking(path: str, job: str, served: Served) -> httpx.Client:
@@ -49,7 +49,7 @@ def test_each_answer_is_as_the_document_says(path: str, method: str, served: Ser
     with asking(path, job, served) as client:
         address = path.replace("{job}", job)
         body = bodies(operation["operationId"]) if "requestBody" in operation else None
-        address += NEEDED.get(operation["operationId"], "")
+        address += NEEDED.get(operation["operationId"], "").replace("{job}", job)
         answer = client.request(method.upper(), address, json=body)
         assert str(answer.status_code) in operation["responses"], answer.text
         kind = answer.headers["content-type"]

@@ -1,0 +1,339 @@
+"""Experiments: a table of jobs with what they set and measured, and jobs compared.
+
+Which jobs a person may see is what the daemon lists for their token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
+from scheduler.gateway.api.job_endpoints import label_pair
+from scheduler.gateway.problems import Problem
+from scheduler.gateway.series import summaries
+from scheduler.gateway.series.reading import newest
+from scheduler.gateway.series.series_store import SeriesStore
+from scheduler.gateway.series.summaries import JobSummary, Summary
+from scheduler.presentation import comparison, experiment_table, records
+from scheduler.presentation.comparison import ABSENT, Key
+from scheduler.presentation.experiment_table import SearchError
+from scheduler.presentation.records import Record
+from scheduler.v1 import scheduler_pb2 as pb
+
+LIMIT, LIMIT_MAX = 200, 1000
+JOBS_MAX = 2000  # of a table: the newest
+COMPARED_MAX = 100
+_PAGE = 1000
+NO_PACKAGE = "no package"
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+async def list_experiments(asked: Asked) -> Any:
+    given = asked.given
+    jobs, total = await _jobs(asked)
+    return await asyncio.to_thread(_table, asked.series, jobs, total, given)
+
+
+async def _jobs(asked: Asked) -> tuple[list[pb.Job], int]:
+    """The newest ones that the caller may see, and how many there are."""
+    given, found, cursor = asked.given, list[pb.Job](), ""
+    while True:
+        request = pb.ListJobsRequest(
+            all_users=given.get("all_users", False),
+            limit=_PAGE,
+            states=given.get("state", ()),
+            project=given.get("project", ""),
+            experiment=given.get("experiment", ""),
+            labels=[label_pair(text) for text in given.get("label", ())],
+            user=given.get("user", ""),
+            cursor=cursor,
+        )
+        reply = await asked.daemon.ask("Scheduler/ListJobs", request, pb.ListJobsReply, asked.token)
+        found += reply.jobs
+        cursor = reply.next_cursor
+        if not cursor or len(found) >= JOBS_MAX:
+            return found[:JOBS_MAX], reply.total
+
+
+def _table(
+    store: SeriesStore, jobs: Sequence[pb.Job], total: int, given: Mapping[str, Any]
+) -> Record:
+    told = store.summaries([job.id for job in jobs])
+    rows = [
+        experiment_table.row(
+            records.job(job),
+            (of := told[job.id]).params,
+            of.tags,
+            of.description,
+            metrics_of(store, of),
+        )
+        for job in jobs
+    ]
+    known = experiment_table.columns(rows)
+    chosen = given.get("column") or experiment_table.choose(known, len(rows))
+    order = given.get("order", "") or "submitted_at"
+    try:
+        found = experiment_table.search(rows, given.get("search", ""))
+    except SearchError as error:
+        raise Problem(400, str(error), "search") from None
+    found = experiment_table.ordered(found, order, given.get("ascending", False))
+    limit = given.get("limit", LIMIT)
+    page, cursor = experiment_table.page_of(found, given.get("cursor", ""), limit)
+    return {
+        "columns": chosen,
+        "known": known,
+        "rows": [
+            {
+                "id": row.id,
+                "name": row.values["name"],
+                "state": row.values["state"],
+                "values": [_sent(row.values.get(name)) for name in chosen],
+            }
+            for row in page
+        ],
+        "total": len(found),
+        "not_looked_at": total - len(jobs),
+        "next_cursor": cursor,
+    }
+
+
+# --- metrics ------------------------------------------------------------------------------------
+
+
+def metrics_of(store: SeriesStore, job: JobSummary) -> dict[str, Record]:
+    """What each metric of a job has come to, by name."""
+    attempts: dict[Key, dict[int, Summary]] = defaultdict(dict)
+    ids: dict[Key, dict[int, int]] = defaultdict(dict)
+    kinds: dict[Key, str] = {}
+    for series, summary in job.series:
+        key = series.measurement, series.field, series.tags
+        attempts[key][series.attempt] = summary
+        ids[key][series.attempt] = series.id
+        kinds[key] = series.kind
+    names = comparison.metric_names(attempts)
+    return {
+        names[key]: _metric(_whole(store, of, ids[key]), kinds[key]) for key, of in attempts.items()
+    }
+
+
+def _whole(store: SeriesStore, attempts: dict[int, Summary], ids: dict[int, int]) -> Summary:
+    if len(attempts) == 1:
+        return next(iter(attempts.values()))
+    whole = summaries.over_attempts(attempts)
+    if whole is None:
+        points = store.points(list(ids.values()))
+        whole = summaries.of_points(newest({each: points[ids[each]] for each in ids}))
+    return whole
+
+
+def _metric(summary: Summary, kind: str) -> Record:
+    last = summary.last
+    if last is None and kind == "float" and summary.points:
+        last = math.nan
+    if kind == "boolean" and last is not None:
+        last = bool(last)
+    return {
+        "last": last,
+        "min": summary.least,
+        "max": summary.greatest,
+        "last_step": summary.last_step,
+        "min_step": summary.least_step,
+        "max_step": summary.greatest_step,
+        "points": summary.points,
+    }
+
+
+def _sent(value: Any) -> Any:
+    """JSON knows no NaN and no infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+# --- compared -----------------------------------------------------------------------------------
+
+
+async def compare(asked: Asked) -> Any:
+    wanted = asked.given.get("job", ())
+    if not wanted:
+        raise Problem(400, "job: which jobs are to be compared?", "job")
+    if len(wanted) > COMPARED_MAX:
+        raise Problem(400, f"job: {COMPARED_MAX} jobs can be compared at once", "job")
+    request = pb.ListJobsRequest(jobs=wanted, limit=COMPARED_MAX)
+    reply = await asked.daemon.ask("Scheduler/ListJobs", request, pb.ListJobsReply, asked.token)
+    jobs = _as_asked(wanted, reply.jobs)
+    everything = asked.given.get("all", False)
+    return await asyncio.to_thread(_compared, asked.series, jobs, everything)
+
+
+def _as_asked(wanted: Sequence[str], jobs: Sequence[pb.Job]) -> list[pb.Job]:
+    """In the order in which they were named, by id, end of an id, or name."""
+
+    def place(job: pb.Job) -> int:
+        names = [
+            at
+            for at, text in enumerate(wanted)
+            if job.id.endswith(text.lower()) or job.spec.name == text
+        ]
+        return names[0] if names else len(wanted)
+
+    return sorted(jobs, key=place)
+
+
+def _compared(store: SeriesStore, jobs: Sequence[pb.Job], everything: bool) -> Record:
+    told = store.summaries([job.id for job in jobs])
+    shown = [records.job(job) for job in jobs]
+    flats = [
+        comparison.configuration(job, told[job["id"]].params, told[job["id"]].tags) for job in shown
+    ]
+    differing = comparison.differing(flats)
+    keys = {key for flat in flats for key in flat}
+    config = differing
+    if everything:
+        config = [(key, [flat.get(key, ABSENT) for flat in flats]) for key in sorted(keys)]
+    differs = {key for key, _ in differing}
+    metrics = [metrics_of(store, told[job["id"]]) for job in shown]
+    return {
+        "jobs": [
+            {
+                **{name: job[name] for name in ("id", "name", "user", "project", "experiment")},
+                "state": job["state"],
+                "submitted_at": job["submitted_at"],
+                "started_at": job["started_at"],
+                "ended_at": job["ended_at"],
+                "epochs_done": job["epochs_done"],
+                "description": told[job["id"]].description,
+            }
+            for job in shown
+        ],
+        "config": [
+            {
+                "key": key,
+                "differs": key in differs,
+                # What a job has not is left out of `values`: null is a value.
+                "values": {
+                    job["id"]: _sent(value)
+                    for job, value in zip(shown, values, strict=True)
+                    if value is not ABSENT
+                },
+            }
+            for key, values in config
+        ],
+        "equal": len(keys) - len(differing),
+        "metrics": [
+            {
+                "name": name,
+                "rises": comparison.rises(name),
+                "values": {
+                    job["id"]: {key: _sent(value) for key, value in record.items()}
+                    for job, record in zip(shown, found, strict=True)
+                    if record is not None
+                },
+            }
+            for name, found in comparison.shared(metrics)
+        ],
+        "code": NO_PACKAGE,
+    }
+
+
+# --- what there is ------------------------------------------------------------------------------
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _list(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_STRING, _INTEGER, _BOOLEAN = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
+_NUMBER = {"type": ["number", "null"]}
+_STEP = {"type": ["integer", "null"]}
+_ANY: dict[str, Any] = {}  # any JSON
+_METRIC = _object(
+    last=_ANY, min=_ANY, max=_ANY, last_step=_STEP, min_step=_STEP, max_step=_STEP, points=_INTEGER
+)
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/experiments",
+        list_experiments,
+        "A table with a row for each job: what was set for it, what it logged, and what that came "
+        "to. Yours, or with `all_users` those of all users.",
+        _object(
+            columns=_list(_STRING),
+            known=_list(_object(name=_STRING, jobs=_INTEGER, different=_INTEGER)),
+            rows=_list(_object(id=_STRING, name=_STRING, state=_STRING, values=_list(_ANY))),
+            total=_INTEGER,
+            not_looked_at=_INTEGER,
+            next_cursor=_STRING,
+        ),
+        (
+            Parameter("all_users", "the jobs of all users", "boolean"),
+            Parameter("user", "the jobs of this user"),
+            Parameter("state", "e.g. FINISHED", several=True),
+            Parameter("project", "of this project"),
+            Parameter("experiment", "of this experiment"),
+            Parameter("label", "with this label: KEY=VALUE", several=True),
+            Parameter(
+                "column",
+                "e.g. param.lr, last.loss, min.loss, option.batch_size; `known` has all. None: "
+                "what differs, and what was measured",
+                several=True,
+            ),
+            Parameter("search", "words, and conditions such as lr<=0.01 and min.loss<0.3"),
+            Parameter("order", "a column; default submitted_at"),
+            Parameter("ascending", "the smallest, or oldest, first", "boolean"),
+            Parameter("cursor", "`next_cursor` of the page before"),
+            Parameter("limit", f"at most so many; default {LIMIT}", "integer", False, 1, LIMIT_MAX),
+        ),
+    ),
+    Endpoint(
+        "GET",
+        "/compare",
+        compare,
+        "Jobs compared: what was set differently, and what each metric that at least two of them "
+        "have has come to. Values are by the id of the job.",
+        _object(
+            jobs=_list(
+                _object(
+                    id=_STRING,
+                    name=_STRING,
+                    user=_STRING,
+                    project=_STRING,
+                    experiment=_STRING,
+                    state=_STRING,
+                    submitted_at=_NUMBER,
+                    started_at=_NUMBER,
+                    ended_at=_NUMBER,
+                    epochs_done=_INTEGER,
+                    description=_STRING,
+                )
+            ),
+            config=_list(
+                _object(key=_STRING, differs=_BOOLEAN, values={"type": "object"}),
+            ),
+            equal=_INTEGER,
+            metrics=_list(
+                _object(
+                    name=_STRING,
+                    rises=_BOOLEAN,
+                    values={"type": "object", "additionalProperties": _METRIC},
+                )
+            ),
+            code=_STRING,
+        ),
+        (
+            Parameter("job", "by id, end of an id, or name", several=True),
+            Parameter("all", "also what is the same in all of them", "boolean"),
+        ),
+    ),
+)
