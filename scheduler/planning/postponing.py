@@ -69,8 +69,10 @@ def _idle_for_move(
 
 def _is_enough(idle: Sequence[GpuKey], late: Unit, unit: Unit, done: PlacedUnits) -> bool:
     """Whether the late unit could be on these GPUs, on no more nodes than those that it waits
-    for."""
-    if late.type != unit.type or len(idle) < late.count:
+    for, and would use at least as many as the move adds: a large run does not wait for a small
+    one."""
+    gained = unit.count - len(gpu_keys(unit.jobs[0]))
+    if late.type != unit.type or not gained <= late.count <= len(idle):
         return False
     claimed = {node for node, _ in done.claims[late.jobs[0].id]}
     nodes = sorted((sum(n == node for n, _ in idle) for node in {n for n, _ in idle}), reverse=True)

@@ -47,5 +47,12 @@ def test_a_run_moves_onto_idle_gpus_that_are_too_few_for_the_job_that_waits() ->
     assert first_and_then(units) == ([1, 3, 2, 1, 1, 1], [1, 3, 2, 1, 1, 1])
 
 
+def test_a_run_moves_if_it_gains_more_gpus_than_the_job_that_waits_would_use() -> None:
+    others = [settled(job(f"o{gpu}"), ("n2", gpu)) for gpu in (1, 2, 3)]
+    moves = settled(job("moves", gpus=(1, 4)), ("n2", 0))
+    units = [unit(moves, count=4), unit(job("waits"), count=1), *map(unit, others)]
+    assert first_and_then(units) == ([1, 4, 1, 1, 1, 1], [1, 4, 1, 1, 1, 1])
+
+
 def test_a_run_moves_if_no_job_waits() -> None:
     assert first_and_then([unit(grows(), count=4)]) == ([0, 4], [0, 4])
