@@ -22,6 +22,7 @@ from scheduler.gateway.api.endpoint import Asked, Endpoint, as_json, given, pars
 from scheduler.gateway.auth import Auth
 from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.events import Events
+from scheduler.gateway.gpu_history import GpuHistory
 from scheduler.gateway.problems import Problem
 from scheduler.gateway.series.series_store import SeriesStore
 from scheduler.gateway.static_files import StaticFiles
@@ -87,7 +88,7 @@ def create(
         *auth.routes(login_page),
         Route("/events", watch),
         Route(f"{PREFIX}/openapi.json", openapi_json),
-        *(_route(endpoint, daemon, auth, series) for endpoint in ENDPOINTS),
+        *(_route(endpoint, daemon, auth, events.gpus, series) for endpoint in ENDPOINTS),
         Route("/static/{file:path}", static),
         Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 308)),
         Route("/api/{rest:path}", _unknown, methods=["GET", "POST", "PATCH", "PUT", "DELETE"]),
@@ -98,7 +99,11 @@ def create(
 
 
 def _route(
-    endpoint: Endpoint, daemon: DaemonCalls, auth: Auth, series: SeriesStore | None
+    endpoint: Endpoint,
+    daemon: DaemonCalls,
+    auth: Auth,
+    gpus: GpuHistory,
+    series: SeriesStore | None,
 ) -> Route:
     async def answer(request: Request) -> Response:
         caller = await auth.caller(request)
@@ -106,7 +111,7 @@ def _route(
         body = parsed(endpoint.body, await request.body()) if endpoint.body else None
         record = await endpoint.answer(
             Asked(
-                *(request, daemon, caller.token, values, body),
+                *(request, daemon, caller.token, values, gpus, body),
                 caller_job=caller.identity.job_id,
                 kept_series=series,
             )

@@ -13,6 +13,7 @@ What the parts of a cursor mean is in scheduler/api/event_feed.py; only its orde
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
@@ -26,6 +27,7 @@ from starlette.responses import Response, StreamingResponse
 from scheduler.gateway.api.endpoint import Parameter, given
 from scheduler.gateway.auth import Auth
 from scheduler.gateway.daemon_calls import DaemonCalls
+from scheduler.gateway.gpu_history import GpuHistory
 from scheduler.gateway.problems import Problem
 from scheduler.presentation import records, story
 from scheduler.presentation.cursor import Cursor
@@ -38,6 +40,7 @@ KEPT_MAX = 500  # messages, for those who come back
 KEPT_BYTES_MAX = 8 * 2**20
 BEAT_SECONDS = 15.0  # without news, so that who is between does not end the connection
 CHECK_SECONDS = 60.0  # between two looks whether a follower's token is still valid
+LOOK_SECONDS = 5.0  # between two looks whether GPUs are due
 AGAIN_SECONDS = 0.5  # between two attempts to reach the daemon
 RETRY_MILLISECONDS = 1000  # told to browsers
 _BEAT = b": nothing new\n\n"
@@ -79,6 +82,7 @@ class Events:
 
     def __init__(self, daemon: DaemonCalls) -> None:
         self._daemon = daemon
+        self.gpus = GpuHistory()
         self._followers: set[Follower] = set()  # all of them but those alone
         self._alone: set[Follower] = set()
         self._joined: set[Follower] = set()  # those of them that the common stream serves
@@ -294,6 +298,18 @@ class Events:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
+    async def _look_at_gpus(self) -> None:
+        """While pages are open. What is seen on GPUs is told by no event."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            follower = next(iter(self._followers), None)
+            if follower and self.gpus.is_due(time.time()):
+                with suppress(Problem):
+                    cluster = await self._daemon.ask(
+                        "Scheduler/GetCluster", pb.GetClusterRequest(), pb.Cluster, follower.token
+                    )
+                    self.gpus.enter(cluster, time.time())
+
     async def _await_head(self) -> None:
         """Returns when the common stream has a place, or cannot be had now."""
         with suppress(TimeoutError):
@@ -301,6 +317,7 @@ class Events:
 
     async def _run(self) -> None:
         """Reads for as long as there are followers, with the token of any of them."""
+        looking = asyncio.create_task(self._look_at_gpus())
         try:
             while self._followers:
                 follower = next(iter(self._joined or self._followers))
@@ -315,6 +332,7 @@ class Events:
                     self._lose(problem, follower)
                     await asyncio.sleep(AGAIN_SECONDS)
         finally:
+            looking.cancel()
             # Who comes later may be far behind: then this place helps nobody.
             self._head, self._away = None, b""
             self._kept.clear()

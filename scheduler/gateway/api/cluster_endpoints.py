@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import fields
 from typing import Any
 
 from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
 from scheduler.gateway.events import fact_record
+from scheduler.gateway.gpu_history import KEPT_SECONDS, STEP_SECONDS, Sums
 from scheduler.presentation import records
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -17,6 +20,15 @@ async def show_cluster(asked: Asked) -> Any:
     record = records.state(pb.ListJobsReply(), cluster)
     del record["jobs"], record["total"]
     return record
+
+
+async def show_gpu_history(asked: Asked) -> Any:
+    await _cluster(asked)  # whether the caller may see it is for the daemon to say
+    moments = asked.gpus.sums(asked.given.get("node", ""), asked.given.get("gpu", ""))
+    columns = {
+        each.name: [getattr(moment, each.name) for moment in moments] for each in fields(Sums)
+    }
+    return {"step_seconds": STEP_SECONDS, "kept_seconds": KEPT_SECONDS, **columns}
 
 
 async def list_users(asked: Asked) -> Any:
@@ -90,9 +102,11 @@ def _number(cursor: str) -> int:
 
 
 async def _cluster(asked: Asked) -> pb.Cluster:
-    return await asked.daemon.ask(
+    cluster = await asked.daemon.ask(
         "Scheduler/GetCluster", pb.GetClusterRequest(), pb.Cluster, asked.token
     )
+    asked.gpus.enter(cluster, time.time())
+    return cluster
 
 
 FACTS, FACTS_MAX = 100, 1000
@@ -107,6 +121,8 @@ def _list(**properties: Any) -> dict[str, Any]:
 
 
 _STRING, _NUMBER = {"type": "string"}, {"type": "number"}
+_NUMBERS = {"type": "array", "items": _NUMBER}
+_KNOWN = {"type": "array", "items": {"type": ["number", "null"]}}  # null: it was not known
 _USERS = {"type": "array", "items": {"$ref": "#/components/schemas/user"}}
 
 ENDPOINTS = (
@@ -131,6 +147,24 @@ ENDPOINTS = (
                 *("gpus", "users", "policy", "observed_at", "version", "disk", "agents"),
             ],
         },
+    ),
+    Endpoint(
+        "GET",
+        "/cluster/history",
+        show_gpu_history,
+        "What GPUs did in the last hours, as columns: sums of memory, and the mean of `busy` (0 to "
+        "1). The gateway asks once a minute while events are followed; null: not known.",
+        _object(
+            step_seconds=_NUMBER,
+            kept_seconds=_NUMBER,
+            at=_NUMBERS,
+            gpus=_NUMBERS,
+            memory_mib=_NUMBERS,
+            granted_mib=_NUMBERS,
+            used_mib=_KNOWN,
+            busy=_KNOWN,
+        ),
+        (Parameter("node", "of this node"), Parameter("gpu", "of this GPU, by its uuid")),
     ),
     Endpoint(
         "GET",

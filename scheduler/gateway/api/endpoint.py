@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from scheduler.gateway.daemon_calls import DaemonCalls
+from scheduler.gateway.gpu_history import GpuHistory
 from scheduler.gateway.problems import Problem
 from scheduler.gateway.series.series_store import SeriesStore
 
@@ -45,6 +46,7 @@ class Asked:
     daemon: DaemonCalls
     token: str
     given: Mapping[str, Any]  # the parameters that were given, converted
+    gpus: GpuHistory
     body: Any = None  # an instance of the endpoint's type of body
     caller_job: str = ""  # the id of the job, if it is one that asks
     kept_series: SeriesStore | None = None
