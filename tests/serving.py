@@ -170,6 +170,8 @@ class Serving:
             policy="fifo_sharing",
             version="1.2.3",
             secrets=JobSecrets(folder),
+            disk=folder,
+            heard_at=lambda view: self.reports.heard_at({node.name for node in view.nodes}),
             events=self.feed.cursor,
         )
         self.reports = AgentReports(self.inbox.now)

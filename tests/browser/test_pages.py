@@ -331,3 +331,38 @@ def test_a_gpu_that_nobody_watches_and_one_that_is_lost_are_shown_as_such(site: 
     person.sees("lost: ECC error")
     person.sees("used \N{EN DASH}, busy \N{EN DASH}")
     assert person.barriers() == []
+
+
+def test_the_cluster_is_shown_over_time_with_what_is_not_known(site: Site) -> None:
+    site.daemon.running("fills", memory_mib=6000, user="ada")
+
+    def past(route: Route) -> None:
+        """Three hours, of which one was not seen."""
+        answer = route.fetch()
+        told = answer.json()
+        minutes = [minute for minute in range(180) if not 60 <= minute < 120]
+        known = [minute % 100 if minute < 60 else None for minute in minutes]
+        told |= {
+            "at": [told["at"][-1] - 60 * (180 - minute) for minute in minutes],
+            "memory_mib": [32768 for _ in minutes],
+            "granted_mib": [8192 for _ in minutes],
+            "used_mib": known,
+            "busy": [None if each is None else each / 100 for each in known],
+        }
+        route.fulfill(response=answer, json=told)
+
+    person = site.visit()
+    person.go("/cluster")
+    person.sees("no agent sees these GPUs")
+    person.page.get_by_label(re.compile("memory: granted .* of 32.0 GiB")).wait_for()
+    person.page.get_by_label("of which GPUs").select_option(label="gpu1")
+    person.page.get_by_label(re.compile("memory: granted .* of 16.0 GiB")).wait_for()
+    person.sees("GiB free, where the daemon keeps its state")
+
+    person.page.route("**/api/v1/cluster/history*", past)
+    person.go("/cluster")
+    lines = person.page.locator("path.line")
+    lines.nth(2).wait_for()
+    drawn = [line.get_attribute("d") or "" for line in lines.all()]
+    assert [line.count("M") for line in drawn] == [2, 1, 1], "granted has a gap, the others an end"
+    assert person.barriers() == []

@@ -1,6 +1,7 @@
 // Small plots, drawn as SVG: they need no library, follow the colours of the page, and can be read.
 
 import { html, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { known } from "./words.js";
 
 const TOP = 8, BOTTOM = 20, LEFT = 58;
 
@@ -71,4 +72,30 @@ export function Bars({ labels, series, format, label, height = 220 }) {
         })}</g>`;
     })}
   </svg></div>`;
+}
+
+/** `lines` of `{name, values, colour}` at the moments `at`. What is not known is a gap, and so is a
+ * time longer than `gap` seconds without a moment. */
+export function Lines({ at, begin, end, gap, lines, most, format, time, label, height = 150 }) {
+  const [box, width] = useWidth();
+  const marks = ticks(most);
+  const y = scale(marks, height);
+  const x = (moment) => LEFT + ((width - LEFT - 4) * (moment - begin)) / (end - begin);
+  const hours = Array.from({ length: 4 }, (_, i) => begin + ((end - begin) * (i + 0.5)) / 4);
+  return html`<div ref=${box}><svg class="drawn" width=${width} height=${height} role="img" aria-label=${label}>
+    <${Axes} marks=${marks} y=${y} width=${width} format=${format} />
+    ${hours.map((moment) => html`<text x=${x(moment)} y=${height - 4} text-anchor="middle">${time(moment)}</text>`)}
+    ${lines.map(({ values, colour }) => html`<path class="line l-${colour}" d=${path(at, values, gap, x, y)} />`)}
+  </svg></div>`;
+}
+
+function path(at, values, gap, x, y) {
+  let words = "", before = null;
+  at.forEach((moment, i) => {
+    if (!known(values[i])) { before = null; return; }
+    const joined = before !== null && moment - before <= gap;
+    words += `${joined ? "L" : "M"}${x(moment).toFixed(1)} ${y(values[i]).toFixed(1)}${joined ? "" : "h.1"}`; // alone: a dot
+    before = moment;
+  });
+  return words;
 }
