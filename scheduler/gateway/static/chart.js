@@ -81,7 +81,9 @@ export function Lines({ at, begin, end, gap, lines, most, format, time, label, h
   const marks = ticks(most);
   const y = scale(marks, height);
   const x = (moment) => LEFT + ((width - LEFT - 4) * (moment - begin)) / (end - begin);
-  const hours = Array.from({ length: 4 }, (_, i) => begin + ((end - begin) * (i + 0.5)) / 4);
+  const step = [60, 120, 300, 600, 1200, 1800, 3600, 7200].find((each) => (end - begin) / each <= width / 75) ?? 14400;
+  const first = Math.ceil((begin + step / 5) / step) * step;
+  const hours = Array.from({ length: Math.max(0, Math.ceil((end - step / 5 - first) / step)) }, (_, i) => first + i * step);
   return html`<div ref=${box}><svg class="drawn" width=${width} height=${height} role="img" aria-label=${label}>
     <${Axes} marks=${marks} y=${y} width=${width} format=${format} />
     ${hours.map((moment) => html`<text x=${x(moment)} y=${height - 4} text-anchor="middle">${time(moment)}</text>`)}

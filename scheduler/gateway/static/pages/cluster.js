@@ -105,11 +105,11 @@ function Plots({ hours }) {
 }
 
 const Table = ({ gpus }) => html`<div class="scroll"><table>
-  <thead><tr><th>Node</th><th>GPU</th><th>Type</th><th class="number">Granted</th><th class="number">For jobs</th>
+  <thead><tr><th>Node</th><th>GPU</th><th class="roomy">Type</th><th class="number">Granted</th><th class="number roomy">For jobs</th>
     <th class="number">Used</th><th class="number">Busy</th><th>Jobs</th><th>Fault</th></tr></thead>
   <tbody>${gpus.map((gpu) => html`<tr key=${`${gpu.node} ${gpu.gpu}`}>
-    <td class="nowrap"><${Text}>${gpu.node}<//></td><td class="nowrap" title=${printable(gpu.gpu)}>gpu${gpu.index}</td><td class="nowrap"><${Text}>${gpu.type}<//></td>
-    <td class="number">${number(gpu.reserved_mib)}</td><td class="number">${number(gpu.capacity_mib)}</td>
+    <td class="nowrap"><${Text}>${gpu.node}<//></td><td class="nowrap" title=${printable(gpu.gpu)}>gpu${gpu.index}</td><td class="nowrap roomy"><${Text}>${gpu.type}<//></td>
+    <td class="number">${number(gpu.reserved_mib)}</td><td class="number roomy">${number(gpu.capacity_mib)}</td>
     <td class="number">${number(gpu.used_mib)}</td><td class="number">${percent(gpu.busy)}</td>
     <td>${gpu.jobs.map((job, i) => html`${i > 0 && ", "}<${JobLink} job=${job} />`)}</td>
     <td class="fault"><${Text}>${trouble(gpu)}<//></td></tr>`)}</tbody>
