@@ -23,7 +23,7 @@ Key = tuple[str, str]  # a node, the uuid of a GPU
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Glance:
     at: float  # when it was asked
     keys: tuple[Key, ...]  # shared by moments with the same GPUs
     numbers: array[float]  # of each GPU, those of _KINDS; NaN: it was not known
@@ -43,7 +43,7 @@ class Sums:
 
 class GpuHistory:
     def __init__(self) -> None:
-        self._moments: deque[Moment] = deque()
+        self._moments: deque[Glance] = deque()
 
     def is_due(self, now: float) -> bool:
         return not self._moments or now - self._moments[-1].at >= STEP_SECONDS
@@ -63,7 +63,7 @@ class GpuHistory:
             numbers.append(gpu.reserved_mib)
             numbers.append(gpu.used_mib if gpu.HasField("used_mib") else nan)
             numbers.append(gpu.busy if gpu.HasField("busy") else nan)
-        self._moments.append(Moment(now, keys, numbers))
+        self._moments.append(Glance(now, keys, numbers))
         kept = sum(len(moment.numbers) for moment in self._moments)
         while kept > NUMBERS_MAX or self._moments[0].at < now - KEPT_SECONDS:
             kept -= len(self._moments.popleft().numbers)
@@ -88,7 +88,7 @@ class GpuHistory:
         return found
 
 
-def _summed(moment: Moment, chosen: list[int]) -> Sums:
+def _summed(moment: Glance, chosen: list[int]) -> Sums:
     memory, granted, used, busy = (
         [moment.numbers[number * len(_KINDS) + kind] for number in chosen]
         for kind in range(len(_KINDS))
