@@ -5,24 +5,49 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from scheduler.relay import line_protocol
-from scheduler.relay.http import Incoming, Response
+from scheduler.relay.artifacts import Outbox
+from scheduler.relay.http import ArrivingFile, Incoming, Response
+from scheduler.relay.mlflow import ROOTS, Mlflow
+from scheduler.relay.mlflow_runs import LoggedRuns
 
+ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts/"
+UNAUTHENTICATED = Response.json(
+    {"error_code": "UNAUTHENTICATED", "message": "MLFLOW_TRACKING_TOKEN is not set"}, 401
+)
 INFLUX_VERSION = "1.8.10"
+MLFLOW_VERSION = b"3.17.0"  # whose client is tested
 Add = Callable[[Sequence[bytes]], bool]
 Lose = Callable[[int, str], None]
 
 
 class Answers:
-    """`add` and `lose` are the spool's."""
+    """`add` and `lose` are the spool's. `token` is the job's: what it has told MLflow is shown to
+    nobody else on this machine."""
 
-    def __init__(self, add: Add, lose: Lose, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        add: Add,
+        lose: Lose,
+        now_ns: Callable[[], int],
+        runs: LoggedRuns,
+        token: str,
+        outbox: Outbox,
+    ) -> None:
         self._add, self._lose, self._now_ns = add, lose, now_ns
+        self._mlflow, self._token, self._outbox = Mlflow(runs, add, lose), token, outbox
 
     def answer(self, request: Incoming) -> Response:
         """Of a browser nothing is taken: a page that somebody reads must not write to a job."""
         if "origin" in request.headers or not is_ours(request.headers.get("host", "")):
             return Response.json({"error": "a relay hears its own training only"}, 403)
+        for root in ROOTS:
+            if request.path.startswith(root):
+                return self._answer_mlflow(request, request.path.removeprefix(root))
+        if request.method == "PUT" and request.path.startswith(ARTIFACTS):
+            return self._keep_artifact(request)
         match request.method, request.path.rstrip("/"):
+            case "GET", "/version":
+                return Response(200, MLFLOW_VERSION, "text/plain")
             case "POST", "/write" | "/api/v2/write":
                 return self._write(request)
             case "GET" | "HEAD", "/ping":
@@ -33,6 +58,29 @@ class Answers:
                 return _create_database(request)
         asked = f"{request.method} {request.path[:200]}"
         return Response.json({"error": f"a relay has no {asked}"}, 501)
+
+    def _answer_mlflow(self, request: Incoming, path: str) -> Response:
+        if not self._is_job(request):
+            return UNAUTHENTICATED
+        return self._mlflow.answer(request, path, self._now_ns() // 1_000_000)
+
+    def open_file(self, request: Incoming) -> ArrivingFile | None:
+        """For the body of a request: artifacts are too big for anything else."""
+        if request.method != "PUT" or not request.path.startswith(ARTIFACTS):
+            return None
+        path = request.path.removeprefix(ARTIFACTS).partition("/")[2]  # first comes the run
+        return self._outbox.receive(path) if self._is_job(request) else None
+
+    def _keep_artifact(self, request: Incoming) -> Response:
+        """Always success: a training does not fail because a file has no place."""
+        if not self._is_job(request):
+            return UNAUTHENTICATED
+        if request.file is None or not request.file.finish():
+            self._lose(1, f"there was no place for artifact {request.path[-100:]}")
+        return Response.json({})
+
+    def _is_job(self, request: Incoming) -> bool:
+        return request.headers.get("authorization", "") == f"Bearer {self._token}"
 
     def take_lines(self, data: bytes) -> None:
         """Line protocol that came in datagrams."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from urllib.parse import quote, urlsplit
 
 from scheduler.relay.spool import Batch, Spool
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 
 BATCH_BYTES, BATCH_ENTRIES = 2**20, 5000
 EVERY_SECONDS = 1.0  # between two requests, while little arrives
+PACE_SECONDS = 0.2  # the same, while much does
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.5, 30.0  # after a failure; doubled each time
 REFUSED_SECONDS = 60.0  # after the token was refused
 ANSWER_SECONDS = 30.0
 ANSWER_BYTES_MAX = 2**20
+PIECE_BYTES = 256 * 1024
 REASONS_MAX = 10
 
 
@@ -56,22 +59,29 @@ class Link:
             self._tls.load_verify_locations(cadata=certificate)
 
     def call(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str]
+        self, method: str, path: str, body: bytes | BinaryIO, headers: Mapping[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
         """Returns status, headers and body of the answer. Raises OSError or ValueError."""
+        length = len(body) if isinstance(body, bytes) else os.fstat(body.fileno()).st_size
         head = [
             f"{method} {path} HTTP/1.1",
             f"Host: {self._host}:{self._port}",
             f"Authorization: Bearer {self._token}",
-            f"Content-Length: {len(body)}",
+            f"Content-Length: {length}",
             "Connection: close",
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
-        plain = socket.create_connection((self._host, self._port), timeout=ANSWER_SECONDS)
+        # A name as bytes: a text would load the tables of international names, a megabyte.
+        where: Any = self._host.encode("ascii"), self._port
+        plain = socket.create_connection(where, timeout=ANSWER_SECONDS)
         connection = self._tls.wrap_socket(plain) if self._tls else plain
         with contextlib.closing(connection):
             connection.sendall("\r\n".join([*head, "", ""]).encode("latin-1"))
-            connection.sendall(body)
+            if isinstance(body, bytes):
+                connection.sendall(body)
+            else:
+                while piece := body.read(PIECE_BYTES):
+                    connection.sendall(piece)
             answer = bytearray()
             while len(answer) < ANSWER_BYTES_MAX and (data := connection.recv(65536)):
                 answer += data
@@ -101,7 +111,6 @@ class Delivery:
         self._most = BATCH_ENTRIES
         self._pause = PAUSE_SECONDS
         self._said = ""
-        self.failing = False
 
     def step(self) -> float:
         """Delivers once. Returns how many seconds to wait; less than 0: nothing is left."""
@@ -112,7 +121,6 @@ class Delivery:
         try:
             number = self._send(batch)
         except NotNow as error:
-            self.failing = True
             self._tell(str(error))
             pause = self._pause if error.seconds is None else error.seconds
             self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
@@ -123,11 +131,10 @@ class Delivery:
                 return 0.0
             self._tell(f"an entry was refused: {error}")
             number = batch.end
-        self.failing, self._pause = False, PAUSE_SECONDS
+        self._pause = PAUSE_SECONDS
         self._spool.deliver(number)
-        full = len(batch.entries) >= self._most or len(body_of(batch)) >= BATCH_BYTES
         self._most = min(2 * self._most, BATCH_ENTRIES)
-        return 0.0 if full else EVERY_SECONDS
+        return 0.0
 
     def close(self) -> None:
         """Removes what is delivered, and gives the spool up."""
@@ -173,12 +180,23 @@ class Delivery:
         self._said = why
 
 
-class DeliveryThread(threading.Thread):
-    """Delivers as it arrives, until it is told to end; first what others have left."""
+class Steps(Protocol):
+    def step(self) -> float:
+        """Delivers once. Returns how many seconds to wait; less than 0: nothing is left."""
 
-    def __init__(self, delivery: Delivery, left: Sequence[Delivery] = ()) -> None:
+    def close(self) -> None: ...
+
+
+class DeliveryThread(threading.Thread):
+    """Delivers as it arrives, until it is told to end."""
+
+    def __init__(
+        self, own: Sequence[Steps], left: Sequence[Steps], say: Callable[[str], None]
+    ) -> None:
+        """`left`: what others have left. It comes to its end."""
         super().__init__(name="delivery", daemon=True)
-        self._delivery, self._left = delivery, [*left]
+        self._own, self._left, self._say = own, [*left], say
+        self._next_at: dict[Steps, float] = {}
         self._arrived, self._ending = threading.Event(), threading.Event()
         self._until = float("inf")
 
@@ -193,21 +211,35 @@ class DeliveryThread(threading.Thread):
         self.join(seconds + 1)
 
     def run(self) -> None:
-        while time.monotonic() < self._until:
+        while (now := time.monotonic()) < self._until:
             self._arrived.clear()
-            delivery = self._left[0] if self._left else self._delivery
-            pause = delivery.step()
-            if pause < 0 and self._left:
-                self._left.pop(0).close()
-            elif pause < 0:
-                if self._ending.is_set():
-                    return
+            ending = self._ending.is_set()
+            waits = [self._step(each, now) for each in (*self._left, *self._own)]
+            waits = [seconds for seconds in waits if seconds >= 0]
+            if waits and ending:
+                time.sleep(max(0.0, min(*waits, self._until - time.monotonic(), EVERY_SECONDS)))
+            elif waits:
+                self._ending.wait(max(PACE_SECONDS, min(*waits, EVERY_SECONDS)))
+            elif ending:
+                return
+            else:
                 self._arrived.wait()
                 self._ending.wait(EVERY_SECONDS)  # more of it arrives meanwhile
-            elif delivery.failing:  # the end of the training does not shorten it
-                time.sleep(min(pause, max(0.0, self._until - time.monotonic())))
-            else:
-                self._ending.wait(pause)
+
+    def _step(self, steps: Steps, now: float) -> float:
+        rest = self._next_at.get(steps, now) - now
+        if rest > 0:
+            return rest
+        try:
+            pause = steps.step()
+        except Exception as error:  # noqa: BLE001  # a bug of ours: the spool is kept
+            self._say(f"a bug: {error!r}")
+            pause = PAUSE_SECONDS_MAX
+        self._next_at[steps] = now + max(0.0, pause)
+        if pause < 0 and steps in self._left:
+            self._left.remove(steps)
+            steps.close()
+        return pause
 
 
 def body_of(batch: Batch) -> bytes:

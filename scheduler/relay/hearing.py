@@ -13,7 +13,14 @@ import struct
 import time
 from collections.abc import Callable
 
-from scheduler.relay.http import CONTINUE, BrokenRequest, Incoming, RequestReader, Response
+from scheduler.relay.http import (
+    CONTINUE,
+    ArrivingFile,
+    BrokenRequest,
+    Incoming,
+    RequestReader,
+    Response,
+)
 
 REST_SECONDS = 0.02  # of the socket for datagrams
 DATAGRAMS_MAX = 1024  # in one look
@@ -24,11 +31,12 @@ IDLE_SECONDS_MAX = 600.0  # of a connection
 SO_RXQ_OVFL = 40  # how many datagrams the kernel has dropped, with each that it did not
 
 Answering = Callable[[Incoming], Response]
+Opening = Callable[[Incoming], ArrivingFile | None]
 Take = Callable[[bytes], None]
 
 
 class Ears:
-    """Runs until `end` is readable, and then as long as something still arrives."""
+    """LoggedRuns until `end` is readable, and then as long as something still arrives."""
 
     def __init__(
         self,
@@ -36,12 +44,14 @@ class Ears:
         datagrams: socket.socket,
         end: int,
         answer: Answering,
+        open_file: Opening,
         take: Take,
         lose: Callable[[int, str], None],
     ) -> None:
-        """`take` is given lines that arrived together, `lose` how many datagrams nobody read."""
+        """`open_file` says where the body of a request goes; `take` is given lines that arrived
+        together, and `lose` how many datagrams nobody read."""
         self._listener, self._datagrams, self._end = listener, datagrams, end
-        self._answer, self._take, self._lose = answer, take, lose
+        self._answer, self._open_file, self._take, self._lose = answer, open_file, take, lose
         self._selector = selectors.DefaultSelector()
         self._connections: dict[socket.socket, Connection] = {}
         self._dropped = 0
@@ -130,7 +140,7 @@ class Ears:
             return True
         with contextlib.suppress(OSError):
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = self._connections[peer] = Connection(peer)
+        connection = self._connections[peer] = Connection(peer, self._open_file)
         self._selector.register(peer, selectors.EVENT_READ, lambda: self._serve(peer, connection))
         return True
 
@@ -149,18 +159,22 @@ class Ears:
         return True
 
     def _hang_up(self, peer: socket.socket) -> None:
-        self._connections.pop(peer, None)
+        if connection := self._connections.pop(peer, None):
+            connection.close()
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(peer)
         peer.close()
 
 
 class Connection:
-    def __init__(self, peer: socket.socket) -> None:
-        self._peer, self._reader = peer, RequestReader()
+    def __init__(self, peer: socket.socket, open_file: Opening) -> None:
+        self._peer, self._reader = peer, RequestReader(open_file)
         self.unsent = bytearray()
         self.heard_at = time.monotonic()
         self._last = False
+
+    def close(self) -> None:
+        self._reader.close()
 
     def step(self, answer: Answering) -> bool:
         """Reads or writes what it can. False: the connection is to end."""

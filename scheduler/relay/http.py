@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
 HEAD_BYTES_MAX = 32 * 1024
@@ -22,11 +24,18 @@ _REASONS = {
     400: "Bad Incoming",
     401: "Unauthorized",
     403: "Forbidden",
+    500: "Internal Server Error",
     404: "Not Found",
     413: "Content Too Large",
     501: "Not Implemented",
     503: "Service Unavailable",
 }
+
+
+class ArrivingFile(Protocol):
+    def write(self, data: bytes | bytearray) -> None: ...
+
+    def finish(self, complete: bool = True) -> bool: ...
 
 
 class BrokenRequest(Exception):
@@ -62,6 +71,7 @@ class Incoming:
     headers: dict[str, str]  # names in lower case
     body: bytes = b""
     dropped_bytes: int = 0  # of a body that was too long or could not be unpacked
+    file: ArrivingFile | None = None  # that takes the body
 
     @property
     def keep_alive(self) -> bool:
@@ -71,7 +81,9 @@ class Incoming:
 class RequestReader:
     """Takes the bytes of one connection, gives its requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_file: Callable[[Incoming], ArrivingFile | None]) -> None:
+        """`open_file`: where the body of such a request goes. None: it is kept."""
+        self._open_file = open_file
         self._buffer = bytearray()
         self._request: Incoming | None = None
         self._body = bytearray()
@@ -101,6 +113,11 @@ class RequestReader:
         _unpack(request)
         return request
 
+    def close(self) -> None:
+        """Nothing more comes."""
+        if self._request and self._request.file:
+            self._request.file.finish(complete=False)
+
     def _parse_head(self) -> bool:
         end = self._buffer.find(b"\r\n\r\n")
         if end > HEAD_BYTES_MAX or (end < 0 and len(self._buffer) > HEAD_BYTES_MAX):
@@ -126,6 +143,7 @@ class RequestReader:
         self._request = Incoming(
             words[0], unquote(path), {name: every[-1] for name, every in fields.items()}, headers
         )
+        self._request.file = self._open_file(self._request)
         self._chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         self._left, self._in_trailer = 0, False
         if not self._chunked:
@@ -142,6 +160,9 @@ class RequestReader:
         data = self._buffer[: self._left]
         del self._buffer[: self._left]
         self._left -= len(data)
+        if request.file:
+            request.file.write(data)
+            return self._left == 0
         kept = data[: max(0, BODY_BYTES_MAX - len(self._body))]
         self._body += kept
         request.dropped_bytes += len(data) - len(kept)

@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scheduler.relay.answers import Answers
+from scheduler.relay.artifacts import ArtifactDelivery, Outbox
 from scheduler.relay.delivery import Delivery, DeliveryThread, Link
 from scheduler.relay.hearing import Ears
+from scheduler.relay.http import Incoming, Response
+from scheduler.relay.mlflow_runs import LoggedRuns
 from scheduler.relay.spool import Spool
 
-SPOOLS, SAID = "spools", "relay.log"
+SPOOLS, SAID, MLFLOW = "spools", "relay.log", "mlflow.json"
+OUTBOX = "outbox"
 SAID_BYTES_MAX = 256 * 1024
 LOOK_SECONDS = 1.0  # between two looks at the watched files
 QUIET_SECONDS = 0.3  # after the training: what it sent last has arrived
@@ -32,6 +36,7 @@ class Settings(NamedTuple):
     uid: int | None = None  # None: we already have the rights of the job's user
     gid: int | None = None
     user: str = ""
+    experiment: str = ""
     spool_bytes_max: int = 256 * 2**20
     linger_seconds: float = 300.0
 
@@ -50,7 +55,8 @@ def live(settings: Settings, listener: int, datagrams: int, end: int) -> int:
         socket.socket(fileno=listener),
         socket.socket(fileno=datagrams),
         end,
-        relay.answers.answer,
+        relay.answer,
+        relay.answers.open_file,
         relay.answers.take_lines,
         relay.spool.lose,
     )
@@ -67,9 +73,22 @@ class Relay:
         self._link = Link(settings.gateway, settings.token, settings.certificate)
         name = f"{time.time_ns():019d}-{os.getpid()}"
         self.spool = Spool(self._folder / SPOOLS / name, settings.spool_bytes_max)
-        self.answers = Answers(self._add, self.spool.lose, time.time_ns)
+        now_ms = time.time_ns() // 1_000_000
+        kept = self._folder.parent / MLFLOW
+        self._runs = LoggedRuns(
+            kept, settings.job_id, settings.attempt, settings.experiment, now_ms
+        )
+        outbox = Outbox(self._folder / OUTBOX, settings.spool_bytes_max)
+        self.answers = Answers(
+            self._add, self.spool.lose, time.time_ns, self._runs, settings.token, outbox
+        )
         self._thread = DeliveryThread(
-            self._delivery(self.spool, settings.attempt), [*self._find_left()]
+            [
+                ArtifactDelivery(outbox, self._link, settings.attempt, self._add, self._say),
+                self._delivery(self.spool, settings.attempt),
+            ],
+            [*self._find_left()],
+            self._say,
         )
 
     def hear(self, ears: Ears) -> None:
@@ -80,6 +99,7 @@ class Relay:
             if ears.listen(QUIET_SECONDS if ears.ended else LOOK_SECONDS):
                 quiet_since = time.monotonic()
             ears.hang_up_idle()
+            self._runs.save()
         ears.close()
 
     def finish(self) -> None:
@@ -101,6 +121,15 @@ class Relay:
 
     def _delivery(self, spool: Spool, attempt: int) -> Delivery:
         return Delivery(spool, self._link, attempt, spool.folder.name, self._say)
+
+    def answer(self, request: Incoming) -> Response:
+        try:
+            return self.answers.answer(request)
+        except Exception as error:  # noqa: BLE001  # a bug of ours: the relay goes on
+            self._say(f"a bug: {request.method} {request.path}: {error!r}")
+            return Response.json({"error": "a bug of the relay"}, 500)
+        finally:
+            self._thread.wake()
 
     def _add(self, entries: Sequence[bytes]) -> bool:
         added = self.spool.add(entries)

@@ -45,6 +45,9 @@ class Receiver:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def artifact(self, path: str) -> bytes:
+        return self._path.with_name(f"artifact-{path.replace('/', '_')}").read_bytes()
+
     @property
     def entries(self) -> list[dict[str, Any]]:
         """Without where they came from."""
@@ -85,6 +88,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         asked = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
         self._answer(200, {"next": self._take(asked, body.splitlines()), "refused": 0})
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        name = urlsplit(self.path).path.removeprefix("/api/v1/tracking/artifacts/")
+        self.path_of_file.with_name(f"artifact-{name.replace('/', '_')}").write_bytes(body)
+        self._answer(200, {})
 
     def _take(self, asked: dict[str, str], lines: Sequence[bytes]) -> int:
         number, spool = int(asked["first"]), f"{asked['attempt']}/{asked['spool']}"

@@ -2,20 +2,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from scheduler.relay.answers import Answers
+from scheduler.relay.artifacts import Outbox
 from scheduler.relay.http import Incoming
+from scheduler.relay.mlflow_runs import LoggedRuns
 
 
 class Heard:
     def __init__(self) -> None:
         self.entries: list[Any] = []
         self.lost: list[tuple[int, str]] = []
-        self.answers = Answers(self._add, lambda n, why: self.lost.append((n, why)), lambda: 17)
+        runs = LoggedRuns(Path("/nowhere/mlflow.json"), "job", 1, "mnist", 5)
+        outbox = Outbox(Path("/nowhere"), 0)
+        self.answers = Answers(self._add, self._lose, lambda: 17, runs, "token", outbox)
+
+    def _lose(self, number: int, why: str) -> None:
+        self.lost.append((number, why))
 
     def _add(self, entries: Sequence[bytes]) -> bool:
         self.entries += map(json.loads, entries)
@@ -69,3 +77,18 @@ def test_pages_in_a_browser_cannot_write(heard: Heard) -> None:
     assert heard.ask("POST", "/write", b"a v=1", origin="http://elsewhere")[0] == 403
     assert heard.ask("POST", "/write", b"a v=1", host="rebound.example:80")[0] == 403
     assert heard.entries == []
+
+
+def test_what_is_told_to_mlflow_is_shown_to_the_job_only(heard: Heard) -> None:
+    path = "/api/2.0/mlflow/runs/get"
+    assert heard.ask("GET", path, query="run_id=job")[0] == 401
+    assert heard.ask("GET", path, query="run_id=job", authorization="Bearer other")[0] == 401
+    status, told = heard.ask("GET", path, query="run_id=job", authorization="Bearer token")
+    assert (status, told["run"]["info"]["run_id"]) == (200, "job")
+    assert heard.ask("PUT", "/api/2.0/mlflow-artifacts/artifacts/job/a")[0] == 401
+
+
+def test_a_file_without_a_place_is_counted_and_fails_nothing(heard: Heard) -> None:
+    path = "/api/2.0/mlflow-artifacts/artifacts/job/a"
+    assert heard.ask("PUT", path, b"x", authorization="Bearer token") == (200, {})
+    assert len(heard.lost) == 1

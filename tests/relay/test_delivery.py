@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -22,9 +24,10 @@ class Answers(Link):
         self._answer = answer
         self.asked: list[tuple[int, int]] = []  # first, entries
 
-    def call(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Told:
-        import gzip
-
+    def call(
+        self, method: str, path: str, body: bytes | BinaryIO, headers: Mapping[str, str]
+    ) -> Told:
+        assert isinstance(body, bytes)
         lines = gzip.decompress(body).splitlines()
         first = int(path.rpartition("=")[2])
         self.asked.append((first, len(lines)))
@@ -109,7 +112,8 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
 
 
 def test_a_thread_delivers_as_it_comes(spool: Spool, receiver: Receiver) -> None:
-    thread = DeliveryThread(Delivery(spool, Link(receiver.url, TOKEN), 3, "x y/z", lambda _: None))
+    delivery = Delivery(spool, Link(receiver.url, TOKEN), 3, "x y/z", lambda _: None)
+    thread = DeliveryThread([delivery], [], lambda _: None)
     thread.start()
     eventually(lambda: len(receiver.entries) == 10)
     spool.add([b'{"tags": {"n": "10"}}'])

@@ -24,7 +24,15 @@ class Listening:
         listener, datagrams = bind()
         self.port = listener.getsockname()[1]
         end, self._end = os.pipe()
-        self._ears = Ears(listener, datagrams, end, self._answer, self._take, self._lose)
+        self._ears = Ears(
+            listener,
+            datagrams,
+            end,
+            self._answer,
+            lambda request: None,
+            self._take,
+            self._lose,
+        )
         self._sockets = listener, datagrams
         self._pipe = end
         self._thread = threading.Thread(target=self._run)

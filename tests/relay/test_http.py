@@ -27,7 +27,7 @@ PLAIN = b"POST /write?db=a%20b&precision=s&db=c HTTP/1.1\r\ncontent-LENGTH: 4\r\
 
 
 def read(data: bytes, *cuts: int) -> list[Incoming]:
-    reader, found = RequestReader(), []
+    reader, found = RequestReader(lambda request: None), []
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     for begin, end in pairwise(edges):
         reader.feed(data[begin:end])
@@ -53,7 +53,7 @@ def test_requests_are_the_same_however_they_are_cut(cuts: list[int]) -> None:
 @given(st.binary(max_size=300))
 def test_noise_is_a_request_or_a_broken_one(noise: bytes) -> None:
     for begin in (b"", b"POST /write HTTP/1.1\r\n", CHUNKED[:50]):
-        reader = RequestReader()
+        reader = RequestReader(lambda request: None)
         reader.feed(begin + noise)
         try:
             while reader.next():
@@ -80,7 +80,7 @@ def test_what_cannot_become_a_request_ends_the_connection(data: bytes) -> None:
 
 
 def test_a_sender_that_waits_is_told_to_go_on_once() -> None:
-    reader = RequestReader()
+    reader = RequestReader(lambda request: None)
     reader.feed(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
     assert reader.begin() is True
     assert reader.next() is None

@@ -416,6 +416,7 @@ class LocalCluster:
                 "job_id": launch.job_id,
                 "attempt": launch.attempt,
                 "token": launch.token,
+                "experiment": process.tracking.get("MLFLOW_EXPERIMENT_NAME", ""),
                 "gateway": wanted.gateway,
                 "certificate": wanted.certificate,
                 "folder": str(folder),

@@ -1,0 +1,162 @@
+"""The runs of one job as MLflow sees them: what its client may ask back of what it has told.
+
+A job has one run, with the id of the job, whatever its script does: `start_run()` continues it, the
+first `create_run()` gets it. The runs that a script creates beside it are `JOB-2`, `JOB-3`, … in
+the order of their creation, so that after a preemption they are the same again.
+
+Kept in a file, because the next run of the job may ask. What counts is not here but in the spool.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+HISTORY_MAX = 1000  # points of a metric that can be asked back
+HISTORIES_MAX = 200  # metrics of all runs that have a history
+RUNS_MAX = 1000
+PAIRS_MAX = 5000  # of params, tags, or metrics of a run
+
+
+@dataclass(slots=True)
+class LoggedMetric:
+    """As MLflow has it: milliseconds, and a step."""
+
+    value: float
+    timestamp: int
+    step: int
+
+
+@dataclass(slots=True)
+class LoggedRun:
+    id: str
+    experiment_id: str
+    name: str
+    started_at_ms: int
+    user: str = ""
+    status: str = "RUNNING"
+    ended_at_ms: int | None = None
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, LoggedMetric] = field(default_factory=dict)  # the newest of each
+
+    def keep(self, pairs: dict[str, str], kind: str) -> None:
+        kept = self.params if kind == "params" else self.tags
+        for key, value in pairs.items():
+            if key in kept or len(kept) < PAIRS_MAX:
+                kept[key] = value
+
+
+class LoggedRuns:
+    def __init__(self, path: Path, job_id: str, attempt: int, experiment: str, now_ms: int) -> None:
+        self._path, self._attempt, self._now_ms = path, attempt, now_ms
+        self.experiments = {"0": experiment or "Default"}
+        self.own = LoggedRun(job_id, "0", "", now_ms)
+        self.all = {job_id: self.own}
+        self._created = 0  # in this attempt
+        self._histories: dict[tuple[str, str], deque[LoggedMetric]] = {}
+        self._changed = False
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            self._load()
+
+    def experiment_id(self, name: str) -> str | None:
+        """The own run belongs to the experiment that was asked for last: MLflow refuses to continue
+        a run of another experiment than the script's."""
+        found = next((id for id, known in self.experiments.items() if known == name), None)
+        if found is not None:
+            self._move(found)
+        return found
+
+    def create_experiment(self, name: str) -> str:
+        found = self.experiment_id(name)
+        if found is None:
+            found = str(len(self.experiments))
+            self.experiments[found] = name
+            self._move(found)
+        return found
+
+    def continue_own(self) -> LoggedRun:
+        """What `start_run()` with the id of the job does."""
+        self._created = max(1, self._created)
+        return self.own
+
+    def create(self, experiment_id: str, name: str, user: str, now_ms: int) -> LoggedRun | None:
+        """None: there are too many."""
+        if len(self.all) >= RUNS_MAX:
+            return None
+        self._created += 1
+        id = self.own.id if self._created == 1 else f"{self.own.id}-{self._created}"
+        run = self.all.get(id)
+        if run is None:
+            run = self.all[id] = LoggedRun(id, experiment_id, name, now_ms)
+        run.experiment_id, run.status, run.ended_at_ms = experiment_id, "RUNNING", None
+        run.name, run.user = name or run.name or f"run {self._created}", user or run.user
+        self._changed = True
+        return run
+
+    def measure(self, run: LoggedRun, key: str, measured: LoggedMetric) -> None:
+        if key not in run.metrics and len(run.metrics) >= PAIRS_MAX:
+            return
+        last = run.metrics.get(key)
+        if last is None or (measured.step, measured.timestamp) >= (last.step, last.timestamp):
+            run.metrics[key] = measured
+        history = self._histories.get((run.id, key))
+        if history is None:
+            if len(self._histories) >= HISTORIES_MAX:
+                return
+            history = self._histories[run.id, key] = deque(maxlen=HISTORY_MAX)
+        history.append(measured)
+        self._changed = True
+
+    def history(self, run: LoggedRun, key: str) -> list[LoggedMetric]:
+        last = run.metrics.get(key)
+        return [*self._histories.get((run.id, key), [last] if last else [])]
+
+    def changed(self) -> None:
+        self._changed = True
+
+    def save(self) -> None:
+        """Nothing is lost that counts if this fails."""
+        if not self._changed:
+            return
+        self._changed = False
+        kept = {
+            "attempt": self._attempt,
+            "created": self._created,
+            "experiments": self.experiments,
+            "runs": [asdict(run) for run in self.all.values()],
+        }
+        half = self._path.with_name(f".{self._path.name}")
+        with contextlib.suppress(OSError):
+            file = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with open(file, "w") as writing:  # noqa: PTH123  # a descriptor
+                json.dump(kept, writing)
+            half.rename(self._path)
+
+    def _load(self) -> None:
+        kept = json.loads(self._path.read_text())
+        runs = {run.id: run for run in map(_run, kept["runs"])}
+        own = runs[self.own.id]
+        own.status, own.ended_at_ms = "RUNNING", None
+        self.experiments = {str(id): str(name) for id, name in kept["experiments"].items()}
+        self.all, self.own = runs, own
+        if kept["attempt"] == self._attempt:
+            self._created = int(kept["created"])
+
+    def _move(self, experiment_id: str) -> None:
+        self.own.experiment_id = experiment_id
+        self._changed = True
+
+    def __iter__(self) -> Iterator[LoggedRun]:
+        return iter(self.all.values())
+
+
+def _run(kept: dict[str, object]) -> LoggedRun:
+    run = LoggedRun(**kept)  # type: ignore[arg-type]  # our own file; else this raises
+    run.metrics = {key: LoggedMetric(**last) for key, last in run.metrics.items()}  # type: ignore[arg-type]
+    return run
