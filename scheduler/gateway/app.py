@@ -23,9 +23,11 @@ from scheduler.gateway.auth import Auth
 from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.events import Events
 from scheduler.gateway.gpu_history import GpuHistory
+from scheduler.gateway.influx import endpoints as influx_endpoints
 from scheduler.gateway.problems import Problem
 from scheduler.gateway.series.series_store import SeriesStore
 from scheduler.gateway.static_files import StaticFiles
+from scheduler.gateway.visible_jobs import VisibleJobs
 
 PREFIX = "/api/v1"
 ENDPOINTS = (
@@ -39,6 +41,8 @@ ENDPOINTS = (
 LARGER_BODIES = {
     f"{PREFIX}/tracking/artifacts/": tracking_endpoints.ARTIFACT_BYTES_MAX,
     f"{PREFIX}/tracking": tracking_endpoints.BODY_BYTES_MAX,
+    "/write": influx_endpoints.BODY_BYTES_MAX,
+    "/api/v2/write": influx_endpoints.BODY_BYTES_MAX,
 }
 
 
@@ -53,6 +57,7 @@ def create(
     """`series`: None: nothing that trainings log is kept here."""
     files = StaticFiles()
     auth = Auth(daemon, version, encrypted, events.end)
+    influx = influx_endpoints.InfluxEndpoints(auth, VisibleJobs(daemon), series)
     described = openapi.document(ENDPOINTS, PREFIX, version)
 
     async def healthz(request: Request) -> Response:
@@ -89,6 +94,7 @@ def create(
         Route("/events", watch),
         Route(f"{PREFIX}/openapi.json", openapi_json),
         *(_route(endpoint, daemon, auth, events.gpus, series) for endpoint in ENDPOINTS),
+        *influx.routes(),
         Route("/static/{file:path}", static),
         Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 308)),
         Route("/api/{rest:path}", _unknown, methods=["GET", "POST", "PATCH", "PUT", "DELETE"]),

@@ -28,6 +28,7 @@ from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.events import Events
 from scheduler.gateway.guard import Guard
 from scheduler.gateway.http_connection import HEADER_BYTES_MAX, HttpConnection
+from scheduler.gateway.influx.credentials import InfluxCredentials
 from scheduler.gateway.series.limits import Retention
 from scheduler.gateway.series.series_file import SeriesFileError
 from scheduler.gateway.series.series_store import SeriesStore
@@ -165,7 +166,7 @@ def command(
     series = SeriesStore(folder, retention=Retention(raw_days, minutes_days)) if folder else None
     serving = app.create(daemon, events, version(PACKAGE), encrypted=encrypted, series=series)
     config = uvicorn.Config(
-        Guard(serving, names, encrypted, larger_bodies=app.LARGER_BODIES),
+        InfluxCredentials(Guard(serving, names, encrypted, larger_bodies=app.LARGER_BODIES)),
         http=HttpConnection,
         ws="none",
         lifespan="off",

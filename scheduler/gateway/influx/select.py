@@ -43,7 +43,6 @@ from scheduler.gateway.influx.transforming import integrals, transformed
 from scheduler.gateway.influx.windows import Windows
 from scheduler.gateway.series.reading import Kind
 
-POINTS_MAX = 20_000_000  # that one statement may read
 ROWS_MAX = 1_000_000  # that it may answer
 _COMBINED = ("count", "sum", "mean", "min", "max", "first", "last")
 _SELECTORS = ("first", "last", "min", "max", "percentile", "top", "bottom")
@@ -173,9 +172,12 @@ class _Selection:
         named = {each.name for each in references if each.kind != "tag"}
         for call in calls:
             named |= set(_names_of(call))
-        self.measurements.read([each for group in self.groups.values() for each in group], named)
-        if self.measurements.points_read > POINTS_MAX:
-            raise StatementError(f"more than {POINTS_MAX} points: name a job, or fewer series")
+        series = [each for group in self.groups.values() for each in group]
+        first, last = self.range
+        margin = self.grouping.length  # for the first difference
+        self.measurements.read(
+            series, named, max(first - margin, MIN_TIME), min(last + margin, MAX_TIME)
+        )
 
     def _limited(self, batches: dict[GroupKey, PointBatch]) -> dict[GroupKey, PointBatch]:
         """LIMIT and OFFSET count within a series."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scheduler.gateway.influx.syntax import StatementError
 from scheduler.gateway.series.reading import (
     DTYPES,
     Int64s,
@@ -25,6 +26,8 @@ from scheduler.gateway.series.reading import (
 )
 
 JOB = "job"  # the tag
+POINTS_MAX = 5_000_000  # that one statement may read
+_READ_AT_ONCE = 100  # series
 # If jobs differ in the kind of a field, it is the first of these that some job has.
 _PRECEDENCE: tuple[Kind, ...] = ("float", "integer", "string", "boolean")
 _ESCAPED = re.compile(r"([, =\\])")
@@ -82,16 +85,26 @@ class SeriesView:
             self._all = {name: _measurement(name, found) for name, found in by_name.items()}
         return self._all
 
-    def read(self, series: Iterable[TaggedSeries], fields: Collection[str]) -> None:
-        """All at once, before `column`: one by one would take longer."""
-        missing = {
-            each.id
-            for one in series
-            for name in fields
-            for each in one.fields.get(name, ())
-            if each.id not in self._points
-        }
-        self._points |= self.reader.points(sorted(missing)) if missing else {}
+    def read(
+        self, series: Iterable[TaggedSeries], fields: Collection[str], first: int, last: int
+    ) -> None:
+        """All at once, before `column`: one by one would take longer. Of several attempts, what is
+        before and after tells as well which values count."""
+        parts, whole = set[int](), set[int]()
+        for one in series:
+            for name in fields:
+                attempts = one.fields.get(name, ())
+                (parts if len(attempts) == 1 else whole).update(each.id for each in attempts)
+        self._points = {}
+        self._read(sorted(parts), first, last + 1)
+        self._read(sorted(whole), None, None)
+
+    def _read(self, series: Sequence[int], first: int | None, last: int | None) -> None:
+        for begin in range(0, len(series), _READ_AT_ONCE):
+            asked = series[begin : begin + _READ_AT_ONCE]
+            self._points |= self.reader.points(asked, first, last)
+            if self.points_read > POINTS_MAX:
+                raise StatementError(f"more than {POINTS_MAX:,} points: name a job, or a time")
 
     @property
     def points_read(self) -> int:
