@@ -46,7 +46,7 @@ from scheduler.estimates.speed import Speeds
 from scheduler.planning.leftovers import assign_leftovers
 from scheduler.planning.optimizer.explained_tries import next_try
 from scheduler.planning.optimizer.exploring import find_trying
-from scheduler.planning.optimizer.gang_sharing import guests, join_gangs
+from scheduler.planning.optimizer.gang_sharing import guests, join_gangs, worth_of_parting
 from scheduler.planning.optimizer.groups import Neighbours
 from scheduler.planning.optimizer.inventory import stocks
 from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, build_offer
@@ -317,10 +317,13 @@ class _SharingPlanner:
         self.served += [offer.jobs[row] for row in np.argsort(-offer.weight, kind="stable")]
         menu = offer.menu(less)
         present = guests_of_gangs(offer.jobs)
-        menu.worth[[*guests(offer.jobs), *present]] = -np.inf
         neighbours = offer.neighbours(self.rules)
+        joined = guests(offer.jobs)
+        menu.worth[[*joined, *present]] = -np.inf
+        for row, worth in worth_of_parting(offer, neighbours).items():
+            menu.worth[row, offer.now[row]] = worth
         self.apart |= bool(offer.blind)
-        allotted = self._allot(offer, menu, neighbours, present)
+        allotted = self._allot(offer, menu, neighbours, joined, present)
         together = (*allotted.groups, *join_gangs(offer, neighbours, allotted.choice))
         served = np.flatnonzero(allotted.choice >= 0)
         seconds = offer.expected[served, allotted.choice[served]].tolist()
@@ -415,7 +418,12 @@ class _SharingPlanner:
         return GangHost(np.array(rows, np.intp), column, room)
 
     def _allot(
-        self, offer: Offer, menu: Menu, neighbours: Neighbours, beside_gangs: Sequence[int]
+        self,
+        offer: Offer,
+        menu: Menu,
+        neighbours: Neighbours,
+        joined: Sequence[int],
+        beside_gangs: Sequence[int],
     ) -> Allotment:
         """The present allocation, improved; a plan from nothing would move all jobs."""
         seed = int(self.now)
@@ -427,6 +435,7 @@ class _SharingPlanner:
             if single and row not in beside_gangs:
                 together.setdefault(gpu, []).append(row)
         now, groups = offer.now.copy(), []
+        now[joined] = -1
         for rows in (rows for rows in together.values() if len(rows) > 1):
             leaving = offer.leaving(rows)
             now[leaving] = -1

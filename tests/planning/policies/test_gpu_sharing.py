@@ -181,6 +181,24 @@ def test_as_many_gangs_share_their_gpus_as_pays() -> None:
     assert gpus_of(made, "a") == gpus_of(made, "b") == gpus_of(made, "c")
 
 
+def train_both(made: ScriptedCluster, rounds: int) -> None:
+    """Of a and b, those that run: three quarters as fast beside each other."""
+    for _ in range(rounds):
+        for name in sorted(made.running() & {"a", "b"}):
+            trains(made, name, 800.0 if {"a", "b"} <= made.running() else 600.0)
+
+
+def test_gangs_that_share_part_when_other_gpus_become_free() -> None:
+    wish = {"gpus_min": 2, "gpus_max": 2, "memory_mib": 3000, "max_epochs": 40}
+    made = town(4, ("alone", {**wish, "shareable": False}), ("a", wish), ("b", wish))
+    assert gpus_of(made, "a") == gpus_of(made, "b")
+    train_both(made, 6)
+    assert gpus_of(made, "a") == gpus_of(made, "b"), "each has had its epoch alone"
+    made.exit("alone", 0)
+    train_both(made, 3)
+    assert gpus_of(made, "a").isdisjoint(gpus_of(made, "b"))
+
+
 def test_a_job_without_gpus_runs_beside_everything() -> None:
     made = town(1, ("a", {"shareable": False}), ("cpu", {"gpus_min": 0, "gpus_max": 0}))
     assert made.running() == {"a", "cpu"}
