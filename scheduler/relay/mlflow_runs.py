@@ -12,12 +12,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections import deque
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-HISTORY_MAX = 1000  # points of a metric that can be asked back
+HISTORY_MAX = 1000  # points of a metric that can be asked back: the last ones
 HISTORIES_MAX = 200  # metrics of all runs that have a history
 RUNS_MAX = 1000
 PAIRS_MAX = 5000  # of params, tags, or metrics of a run
@@ -52,6 +52,34 @@ class LoggedRun:
                 kept[key] = value
 
 
+class MetricHistory:
+    """The last values of a metric. Of a step that an attempt repeats, the newer one counts."""
+
+    def __init__(self, numbers: Iterable[float] = ()) -> None:
+        self._numbers = array("d", numbers)  # value, timestamp and step of each
+        self._is_of_this_attempt = not self._numbers
+
+    def add(self, measured: LoggedMetric) -> None:
+        numbers = self._numbers
+        if not self._is_of_this_attempt:
+            while numbers and numbers[-1] >= measured.step:
+                del numbers[-3:]
+            self._is_of_this_attempt = True
+        numbers.extend((measured.value, measured.timestamp, measured.step))
+        if len(numbers) > 4 * HISTORY_MAX:
+            del numbers[: -3 * HISTORY_MAX]
+
+    def numbers(self) -> list[float]:
+        return self._numbers[-3 * HISTORY_MAX :].tolist()
+
+    def points(self) -> list[LoggedMetric]:
+        each = iter(self.numbers())
+        return [
+            LoggedMetric(value, int(at), int(step))
+            for value, at, step in zip(each, each, each, strict=True)
+        ]
+
+
 class LoggedRuns:
     def __init__(self, path: Path, job_id: str, attempt: int, experiment: str, now_ms: int) -> None:
         self._path, self._attempt, self._now_ms = path, attempt, now_ms
@@ -59,7 +87,7 @@ class LoggedRuns:
         self.own = LoggedRun(job_id, "0", "", now_ms)
         self.all = {job_id: self.own}
         self._created = 0  # in this attempt
-        self._histories: dict[tuple[str, str], deque[LoggedMetric]] = {}
+        self._histories: dict[tuple[str, str], MetricHistory] = {}
         self._changed = False
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             self._load()
@@ -109,27 +137,44 @@ class LoggedRuns:
         if history is None:
             if len(self._histories) >= HISTORIES_MAX:
                 return
-            history = self._histories[run.id, key] = deque(maxlen=HISTORY_MAX)
-        history.append(measured)
+            history = self._histories[run.id, key] = MetricHistory()
+        history.add(measured)
         self._changed = True
 
     def history(self, run: LoggedRun, key: str) -> list[LoggedMetric]:
+        if history := self._histories.get((run.id, key)):
+            return history.points()
         last = run.metrics.get(key)
-        return [*self._histories.get((run.id, key), [last] if last else [])]
+        return [last] if last else []
 
     def changed(self) -> None:
         self._changed = True
 
     def save(self) -> None:
         """Nothing is lost that counts if this fails."""
-        if not self._changed:
-            return
-        self._changed = False
+        if self._changed:
+            self._write({})
+            self._changed = False
+
+    def save_all(self) -> None:
+        """Also what is too much to be written each second."""
+        if self._changed or self._histories:
+            self._write(
+                {
+                    "histories": [
+                        [run, key, history.numbers()]
+                        for (run, key), history in self._histories.items()
+                    ]
+                }
+            )
+
+    def _write(self, more: dict[str, object]) -> None:
         kept = {
             "attempt": self._attempt,
             "created": self._created,
             "experiments": self.experiments,
             "runs": [asdict(run) for run in self.all.values()],
+            **more,
         }
         half = self._path.with_name(f".{self._path.name}")
         with contextlib.suppress(OSError):
@@ -147,6 +192,9 @@ class LoggedRuns:
         self.all, self.own = runs, own
         if kept["attempt"] == self._attempt:
             self._created = int(kept["created"])
+        for id, key, numbers in kept.get("histories", ())[:HISTORIES_MAX]:
+            if len(numbers) % 3 == 0:
+                self._histories[str(id), str(key)] = MetricHistory(numbers)
 
     def _move(self, experiment_id: str) -> None:
         self.own.experiment_id = experiment_id

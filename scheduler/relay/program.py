@@ -101,6 +101,7 @@ class Relay:
             ears.hang_up_idle()
             self._runs.save()
         ears.close()
+        self._runs.save_all()
 
     def finish(self) -> None:
         """Delivers what is left. The rest is for the next relay of the job, or the daemon's."""

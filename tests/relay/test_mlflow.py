@@ -110,6 +110,29 @@ def test_after_a_preemption_runs_are_the_same_again(tmp_path: Path) -> None:
     assert again["data"]["params"] == [{"key": "n", "value": "a"}]
 
 
+def test_histories_go_on_after_a_preemption_without_a_step_twice(tmp_path: Path) -> None:
+    def history(tracked: Tracked) -> list[tuple[int, float]]:
+        told = tracked.get("metrics/get-history", run_id=JOB, metric_key="a")["metrics"]
+        return [(each["step"], each["value"]) for each in told]
+
+    for attempt, steps in ((1, range(6)), (2, range(4, 8))):
+        tracked = Tracked(tmp_path, attempt)
+        for step in steps:
+            body = {"key": "a", "value": attempt, "timestamp": step, "step": step}
+            tracked.post("runs/log-metric", run_id=JOB, **body)
+        tracked.runs.save()
+        tracked.runs.save_all()
+    assert history(tracked) == [*((step, 1) for step in range(4)), *((n, 2) for n in range(4, 8))]
+    assert history(Tracked(tmp_path, 3)) == history(tracked)
+
+
+def test_of_a_long_history_the_last_values_are_told(tracked: Tracked) -> None:
+    metrics = [{"key": "a", "value": at, "timestamp": at, "step": at} for at in range(5000)]
+    tracked.post("runs/log-batch", run_id=JOB, metrics=metrics)
+    told = tracked.get("metrics/get-history", run_id=JOB, metric_key="a", max_results=25_000)
+    assert [each["step"] for each in told["metrics"]] == [*range(4000, 5000)]
+
+
 def test_a_damaged_file_is_as_none(tmp_path: Path) -> None:
     for text in ("", "[]", '{"runs": [{}]}', '{"runs": [], "experiments": {}}', "\0"):
         (tmp_path / "mlflow.json").write_text(text)
