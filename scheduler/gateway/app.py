@@ -16,6 +16,7 @@ from scheduler.gateway.api import (
     job_endpoints,
     log_endpoints,
     openapi,
+    series_endpoints,
     tracking_endpoints,
 )
 from scheduler.gateway.api.endpoint import Asked, Endpoint, as_json, given, parsed
@@ -36,6 +37,7 @@ ENDPOINTS = (
     *cluster_endpoints.ENDPOINTS,
     *tracking_endpoints.ENDPOINTS,
     *experiment_endpoints.ENDPOINTS,
+    *series_endpoints.ENDPOINTS,
 )
 # What may be larger than other requests: by the beginning of its path.
 LARGER_BODIES = {

@@ -7,6 +7,7 @@ not.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -101,6 +102,8 @@ def _converted(parameter: Parameter, text: str) -> Any:
         if text.lower() not in (*_TRUE, *_FALSE):
             raise Problem(400, f"{name} {text!a}: is neither true nor false", name)
         return text.lower() in _TRUE
+    if parameter.type == "number":
+        return _number(name, text)
     if parameter.type != "integer":
         return text
     try:
@@ -109,6 +112,16 @@ def _converted(parameter: Parameter, text: str) -> Any:
         raise Problem(400, f"{name} {text!a}: is not a whole number", name) from None
     if not parameter.least <= value <= parameter.most:
         raise Problem(400, f"{name} {value}: must be {parameter.least} to {parameter.most}", name)
+    return value
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise Problem(400, f"{name} {text!a}: is not a number", name)
     return value
 
 

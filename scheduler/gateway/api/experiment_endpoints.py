@@ -6,20 +6,16 @@ Which jobs a person may see is what the daemon lists for their token.
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
 from scheduler.gateway.api.job_endpoints import label_pair
+from scheduler.gateway.api.job_metrics import metrics_of, sent
 from scheduler.gateway.problems import Problem
-from scheduler.gateway.series import summaries
-from scheduler.gateway.series.reading import newest
 from scheduler.gateway.series.series_store import SeriesStore
-from scheduler.gateway.series.summaries import JobSummary, Summary
 from scheduler.presentation import comparison, experiment_table, records
-from scheduler.presentation.comparison import ABSENT, Key
+from scheduler.presentation.comparison import ABSENT
 from scheduler.presentation.experiment_table import SearchError
 from scheduler.presentation.records import Record
 from scheduler.v1 import scheduler_pb2 as pb
@@ -93,7 +89,7 @@ def _table(
                 "id": row.id,
                 "name": row.values["name"],
                 "state": row.values["state"],
-                "values": [_sent(row.values.get(name)) for name in chosen],
+                "values": [sent(row.values.get(name)) for name in chosen],
             }
             for row in page
         ],
@@ -101,59 +97,6 @@ def _table(
         "not_looked_at": total - len(jobs),
         "next_cursor": cursor,
     }
-
-
-# --- metrics ------------------------------------------------------------------------------------
-
-
-def metrics_of(store: SeriesStore, job: JobSummary) -> dict[str, Record]:
-    """What each metric of a job has come to, by name."""
-    attempts: dict[Key, dict[int, Summary]] = defaultdict(dict)
-    ids: dict[Key, dict[int, int]] = defaultdict(dict)
-    kinds: dict[Key, str] = {}
-    for series, summary in job.series:
-        key = series.measurement, series.field, series.tags
-        attempts[key][series.attempt] = summary
-        ids[key][series.attempt] = series.id
-        kinds[key] = series.kind
-    names = comparison.metric_names(attempts)
-    return {
-        names[key]: _metric(_whole(store, of, ids[key]), kinds[key]) for key, of in attempts.items()
-    }
-
-
-def _whole(store: SeriesStore, attempts: dict[int, Summary], ids: dict[int, int]) -> Summary:
-    if len(attempts) == 1:
-        return next(iter(attempts.values()))
-    whole = summaries.over_attempts(attempts)
-    if whole is None:
-        points = store.points(list(ids.values()))
-        whole = summaries.of_points(newest({each: points[ids[each]] for each in ids}))
-    return whole
-
-
-def _metric(summary: Summary, kind: str) -> Record:
-    last = summary.last
-    if last is None and kind == "float" and summary.points:
-        last = math.nan
-    if kind == "boolean" and last is not None:
-        last = bool(last)
-    return {
-        "last": last,
-        "min": summary.least,
-        "max": summary.greatest,
-        "last_step": summary.last_step,
-        "min_step": summary.least_step,
-        "max_step": summary.greatest_step,
-        "points": summary.points,
-    }
-
-
-def _sent(value: Any) -> Any:
-    """JSON knows no NaN and no infinity."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 # --- compared -----------------------------------------------------------------------------------
@@ -218,7 +161,7 @@ def _compared(store: SeriesStore, jobs: Sequence[pb.Job], everything: bool) -> R
                 "differs": key in differs,
                 # What a job has not is left out of `values`: null is a value.
                 "values": {
-                    job["id"]: _sent(value)
+                    job["id"]: sent(value)
                     for job, value in zip(shown, values, strict=True)
                     if value is not ABSENT
                 },
@@ -231,7 +174,7 @@ def _compared(store: SeriesStore, jobs: Sequence[pb.Job], everything: bool) -> R
                 "name": name,
                 "rises": comparison.rises(name),
                 "values": {
-                    job["id"]: {key: _sent(value) for key, value in record.items()}
+                    job["id"]: {key: sent(value) for key, value in record.items()}
                     for job, record in zip(shown, found, strict=True)
                     if record is not None
                 },

@@ -133,10 +133,14 @@ def joined(parts: Sequence[Points]) -> Points:
     return Points(times[order], steps[order], values[order])
 
 
-def newest(attempts: Mapping[int, Points]) -> Points:
+Steps = tuple[int, int]  # from the smallest to the largest one of an attempt
+
+
+def newest(attempts: Mapping[int, Points], known: Mapping[int, Steps] | None = None) -> Points:
     """The points of one series over the attempts of a job, without doubled steps: where a newer
     attempt has been, between its smallest and its largest step, those of older ones do not count.
-    Points without a step all count."""
+    Points without a step all count. `known`: the steps of attempts, if `attempts` has only some of
+    their points."""
     kept: list[Points] = []
     covered: list[tuple[int, int]] = []
     for attempt in sorted(attempts, reverse=True):
@@ -146,7 +150,9 @@ def newest(attempts: Mapping[int, Points]) -> Points:
         for first, last in covered:
             hidden |= stepped & (points.steps >= first) & (points.steps <= last)
         kept.append(points.chosen(~hidden) if hidden.any() else points)
-        if stepped.any():
+        if known is not None:
+            covered += [known[attempt]] if attempt in known else []
+        elif stepped.any():
             own = points.steps[stepped]
             covered.append((int(own.min()), int(own.max())))
     return joined(kept[::-1])

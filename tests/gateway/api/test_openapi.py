@@ -32,7 +32,11 @@ def bodies(path: str) -> dict[str, Any]:
 
 
 # Parameters that a request must have.
-NEEDED = {"take_entries": "?spool=s", "compare": "?job={job}"}
+NEEDED = {
+    "take_entries": "?spool=s",
+    "compare": "?job={job}",
+    "read_points": "?job={job}&name=loss",
+}
 
 
 def asking(path: str, job: str, served: Served) -> httpx.Client:
