@@ -5,13 +5,15 @@ a gateway serves 50 pages that follow the events, in 5 processes. The cost is wh
 the daemon and of the gateway differs by from that without pages. Rounds with and without pages take
 turns, and medians count, because both get slower and faster with the machine.
 
-Then 8 trainings report as fast as they can, which keeps all cores busy, in rounds of three:
+Then 8 trainings report as fast as they can, which keeps all cores busy, in rounds of four:
 
 - *calm*: without a gateway;
 - *busy*: beside a gateway with 20 pages, each of which follows the events and lists jobs again and
   again;
 - *burdened*: without a gateway, beside a process that computes as much as the gateway did. So what
-  the busy gateway takes of the cores can be told from what it asks of the daemon.
+  the busy gateway takes of the cores can be told from what it asks of the daemon;
+- *killed*: beside a gateway with the same pages that is killed (`kill -9`) a second after it
+  answers, again and again. To start a gateway takes most of a core for a second.
 
 What a page itself loads is measured by benchmarks/page.py.
 
@@ -21,7 +23,9 @@ What a page itself loads is measured by benchmarks/page.py.
     busy_ratio       reports per second with a busy gateway, of those without
     burdened_ratio   the same beside the process that computes
     busy_cpu_ratio   the daemon's CPU time per report with a busy gateway, of that without
-    calm_p99_ms, busy_p99_ms, burdened_p99_ms  how late reports are acknowledged
+    killed_ratio     the same as busy_ratio while the gateway is killed
+    kills            how often it was
+    calm_p99_ms, busy_p99_ms, burdened_p99_ms, killed_p99_ms  how late reports are acknowledged
     busy_share       of a core, for the busy gateway
     lists_per_second  lists of 100 jobs that it answered meanwhile
 """
@@ -37,7 +41,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing.sharedctypes import Synchronized
@@ -205,7 +209,8 @@ class _Arm:
 
 
 def _compare(daemon: Daemon, jobs: list[Job], seconds: float, rounds: int) -> dict[str, float]:
-    calm, busy, burdened = _Arm(), _Arm(), _Arm()
+    calm, busy, burdened, killed = _Arm(), _Arm(), _Arm(), _Arm()
+    kills = 0
     lists: list[float] = []
     shares: list[float] = []
     unused = iter([jobs[at : at + CLIENTS] for at in range(0, len(jobs), CLIENTS)])
@@ -219,14 +224,20 @@ def _compare(daemon: Daemon, jobs: list[Job], seconds: float, rounds: int) -> di
             shares.append((_cpu_of(served.process.pid) - before) / spent)
         with _burdened(shares[-1]):
             burdened.measure(daemon, next(unused), seconds)
+        with _killed(daemon) as count:
+            killed.measure(daemon, next(unused), seconds)
+            kills += count()
     return {
         "busy_ratio": _ratio(busy.rates, calm.rates),
         "burdened_ratio": _ratio(burdened.rates, calm.rates),
+        "killed_ratio": _ratio(killed.rates, calm.rates),
+        "kills": kills,
         "busy_cpu_ratio": _ratio(busy.costs, calm.costs),
         "calm_per_second": round(statistics.median(calm.rates)),
         "calm_p99_ms": milliseconds(calm.latencies, 99),
         "busy_p99_ms": milliseconds(busy.latencies, 99),
         "burdened_p99_ms": milliseconds(burdened.latencies, 99),
+        "killed_p99_ms": milliseconds(killed.latencies, 99),
         "busy_share": round(statistics.median(shares), 3),
         "lists_per_second": round(statistics.median(lists), 1),
     }
@@ -279,6 +290,36 @@ def _visited(daemon: Daemon) -> Iterator[tuple[Gateway, Synchronized[int]]]:
             pages.join()
 
 
+@contextmanager
+def _killed(daemon: Daemon) -> Iterator[Callable[[], int]]:
+    """A gateway with pages that is killed again and again. Yields what tells how often so far."""
+    context = multiprocessing.get_context("spawn")
+    ended, kills = threading.Event(), 0
+    with gateway(daemon.address) as first:
+        url = first.url
+
+    def kill() -> None:
+        nonlocal kills
+        while not ended.is_set():
+            with gateway(daemon.address, listen=url.removeprefix("http://")) as served:
+                ended.wait(1.0)
+                served.process.kill()
+                kills += 1
+
+    listed = context.Value("q")  # lives as long as the process that counts in it
+    pages = context.Process(target=_visit, args=(url, daemon.token("ada"), listed))
+    killing = threading.Thread(target=kill)
+    pages.start()
+    killing.start()
+    try:
+        yield lambda: kills
+    finally:
+        ended.set()
+        killing.join()
+        pages.kill()
+        pages.join()
+
+
 def _visit(url: str, token: str, listed: Synchronized[int]) -> None:
     """One process: all pages. Browsers are elsewhere, so it takes only what others leave."""
     os.nice(19)
@@ -287,9 +328,11 @@ def _visit(url: str, token: str, listed: Synchronized[int]) -> None:
     client = httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False, limits=limits)
 
     def follow() -> None:
-        with client.stream("GET", "/events") as stream:
-            for _ in stream.iter_raw():
-                pass
+        while True:
+            with suppress(httpx.HTTPError), client.stream("GET", "/events") as stream:
+                for _ in stream.iter_raw():
+                    pass
+            time.sleep(LIST_EVERY_SECONDS)  # the gateway is away
 
     def ask() -> None:
         while True:

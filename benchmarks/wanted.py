@@ -125,6 +125,8 @@ DAEMON = (
     ),
     Figure("open_pages", "busy_p99_ms", "the 99th percentile of their latency", "{:,.0f} ms"),
     Figure("open_pages", "calm_p99_ms", "the same without it", "{:,.0f} ms"),
+    Figure("open_pages", "killed_p99_ms", "beside a gateway killed again and again", "{:,.0f} ms"),
+    Figure("open_pages", "kills", "how often that was killed", COUNT),
     Figure("page", "list_kb", "first page of a list of 10,000 live jobs", "{:.0f} kB", most=200),
     Figure("page", "list_cpu_ms", "CPU of daemon and gateway for it", MS, most=300.0),
     Figure("page", "first_paint_kb", "loaded until Chromium shows it, scripts too", "{:.0f} kB"),

@@ -111,6 +111,6 @@ const Table = ({ gpus }) => html`<div class="scroll"><table>
     <td class="nowrap"><${Text}>${gpu.node}<//></td><td class="nowrap" title=${printable(gpu.gpu)}>gpu${gpu.index}</td><td class="nowrap roomy"><${Text}>${gpu.type}<//></td>
     <td class="number">${number(gpu.reserved_mib)}</td><td class="number roomy">${number(gpu.capacity_mib)}</td>
     <td class="number">${number(gpu.used_mib)}</td><td class="number">${percent(gpu.busy)}</td>
-    <td>${gpu.jobs.map((job, i) => html`${i > 0 && ", "}<${JobLink} job=${job} />`)}</td>
+    <td class="jobs">${gpu.jobs.map((job, i) => html`${i > 0 && ", "}<${JobLink} job=${job} />`)}</td>
     <td class="fault"><${Text}>${trouble(gpu)}<//></td></tr>`)}</tbody>
 </table></div>`;
