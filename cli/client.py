@@ -57,14 +57,16 @@ class CallError(CommandError):
 class Client:
     def __init__(self, server: str, ca: str = "") -> None:
         host, port = address(server)
-        self.server, self._ca = server, ca
+        self.server, self.ca = server, ca
         if ca:
-            trusted = grpc.ssl_channel_credentials(_authority(ca))
+            trusted = grpc.ssl_channel_credentials(authority(ca))
             self._channel = grpc.secure_channel(f"{host}:{port}", trusted, options=_OPTIONS)
         else:
             self._channel = grpc.insecure_channel(f"{host}:{port}", options=_OPTIONS)
-        token = _token_from_environment() or _local_token(host.strip("[]"), port)
-        self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self.token = _token_from_environment()
+        self.is_token_local = not self.token  # then it is for processes of root's, or our own
+        self.token = self.token or _local_token(host.strip("[]"), port) or ""
+        self.metadata = (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
     # --- the calls ------------------------------------------------------------------------------
 
@@ -173,7 +175,7 @@ class Client:
 
     def _call_error(self, error: grpc.RpcError) -> CallError:
         status, details = error.code().name, error.details() or ""
-        return CallError(call_error_text(status, details, self.server, self._ca), status)
+        return CallError(call_error_text(status, details, self.server, self.ca), status)
 
 
 def address(server: str) -> tuple[str, int]:
@@ -188,7 +190,7 @@ def address(server: str) -> tuple[str, int]:
 # --- trust --------------------------------------------------------------------------------------
 
 
-def _authority(file: str) -> bytes:
+def authority(file: str) -> bytes:
     """Returns the certificates in this file, checked: grpc would only report a failed handshake."""
     import ssl  # slow, and used only here
 
@@ -242,11 +244,20 @@ def _local_token(host: str, port: int) -> str | None:
         ) from None
     except (OSError, ValueError, LookupError, TypeError):
         token = None  # no daemon here; the call itself will fail, with a better message
+    _check_listeners(host, port, addresses)
+    return token
+
+
+def check_listener(host: str, port: int) -> None:
+    """Raises CommandError if a port of this machine is neither root's nor ours."""
+    _check_listeners(host, port, _addresses_here(host))
+
+
+def _check_listeners(host: str, port: int, addresses: Sequence[tuple[int, str]]) -> None:
     for family, address in addresses:
         uid = _listener_uid(family, address, port)
         if uid is not None:
             _check_owner(f"port {port} of {host}", uid)
-    return token
 
 
 def _seconds(seconds: float) -> bytes:

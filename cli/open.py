@@ -8,6 +8,7 @@ from urllib.parse import quote, urlsplit
 from cli import command
 from cli.client import Client, address
 from cli.command import CommandError, Parser, note, say
+from cli.gateway import is_local
 
 ABOUT = """\
 Print the address of the page, with a code that logs your browser in: once, and
@@ -61,13 +62,9 @@ def say_address(client: Client, job: str | None, output: str) -> None:
 def _note_tunnel(server: str, url: str) -> None:
     """What is served for one machine only can be reached through it."""
     host, page = address(server)[0].strip("[]"), urlsplit(url)
-    if _is_local(page.hostname or "") and not _is_local(host):
+    if is_local(page.hostname or "") and not is_local(host):
         port = page.port
         note(
             f"note: {host} serves this page to itself only; first run"
             f" `ssh -N -L {port}:127.0.0.1:{port} {host}` on this machine"
         )
-
-
-def _is_local(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")

@@ -295,7 +295,12 @@ def _become(user: str) -> None:
         account = pwd.getpwnam(user)
     except KeyError:
         raise ConfigError(f"--user {user}: there is no such user on this machine") from None
-    for module in ("anyio._backends._asyncio", "encodings.idna", "stringprep"):
+    for module in (
+        "anyio._backends._asyncio",
+        "concurrent.futures.thread",
+        "encodings.idna",
+        "stringprep",
+    ):
         import_module(module)  # which libraries import at their first use
     os.setgroups([])
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)

@@ -61,28 +61,30 @@ _WORDS = {"true": True, "false": False, "null": None, "True": True, "False": Fal
 
 
 def arguments(words: Sequence[str]) -> Flat:
-    """`--lr 0.1 --net.depth=3 --fast` of a command; other words by their place."""
-    found: Flat = {}
+    """`--lr 0.1 --net.depth=3 --fast` of a command; other words by their place. A flag that is
+    given several times has a list."""
+    found: dict[str, list[Any]] = defaultdict(list)
     place, at = 0, 0
     while at < len(words):
         flag = _FLAG.fullmatch(words[at])
         at += 1
         if flag is None:
-            found[f"#{(place := place + 1)}"] = read_param(words[at - 1])
+            found[f"#{(place := place + 1)}"].append(read_param(words[at - 1]))
         elif flag[2] is not None:
-            found[flag[1]] = read_param(flag[2])
+            found[flag[1]].append(read_param(flag[2]))
         elif at < len(words) and not _FLAG.fullmatch(words[at]):
-            found[flag[1]] = read_param(words[at])
+            found[flag[1]].append(read_param(words[at]))
             at += 1
         else:
-            found[flag[1]] = True
-    return found
+            found[flag[1]].append(True)
+    return {key: each[0] if len(each) == 1 else each for key, each in found.items()}
 
 
 def configuration(job: Record, params: Mapping[str, str], tags: Mapping[str, str]) -> Flat:
     """All that was set for a job. What it logged itself goes before what its command says."""
-    spec = {key: value for key, value in job["spec"].items() if key != "args"}
-    given = {**arguments(job["spec"]["args"]), **read_params(params)}
+    spec = {key: value for key, value in job["spec"].items() if key not in ("command", "args")}
+    words = [*job["spec"]["command"], *job["spec"]["args"]]
+    given = {**arguments(words), **read_params(params)}
     return {
         **{f"param.{key}": value for key, value in given.items()},
         **{f"tag.{key}": value for key, value in flattened(tags).items()},

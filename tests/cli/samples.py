@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scheduler.presentation import views
+from scheduler.presentation import comparison_view, views
+from scheduler.presentation.comparison_view import Sections
 from scheduler.presentation.render import Screen
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -263,6 +264,46 @@ def fact(age: float, kind: str, attempt: int = 0, **data: Any) -> pb.Fact:
     return pb.Fact(at=NOW - age, kind=kind, attempt=attempt, data_json=json.dumps(data))
 
 
+def came_to(least: float, step: int) -> dict[str, Any]:
+    spread = {"last": 1.2 * least, "min": least, "max": 3 * least}
+    return spread | {"last_step": 9000, "min_step": step, "max_step": 1, "points": 9000}
+
+
+def compared(jobs: int = 4) -> dict[str, Any]:
+    """As the gateway answers. The last job has logged nothing."""
+    ids = [f"0f3c0e8e-56d5-4a6a-9a3e-00000000000{number}" for number in range(jobs)]
+    rates = {job: 10.0**-number for number, job in enumerate(ids)}
+    losses = {job: came_to(0.7 / (number + 1), 40 + number) for number, job in enumerate(ids[:-1])}
+    accuracies = {job: came_to(0.1 * number, 90) for number, job in enumerate(ids[:-1])}
+    return {
+        "jobs": [
+            {
+                "id": job,
+                "name": f"resnet50-imagenet-lr{number}" if number else "好的名字",
+                "user": "bartholomew" if number == 2 else "ada",
+                "state": "RUNNING" if number == 1 else "FINISHED",
+            }
+            for number, job in enumerate(ids)
+        ],
+        "config": [
+            {"key": "option.max_epochs", "differs": False, "values": dict.fromkeys(ids, 30)},
+            {"key": "param.lr", "differs": True, "values": rates},
+            {"key": "param.optimizer", "differs": True, "values": {ids[0]: "adam", ids[1]: "1"}},
+            {
+                "key": "param.a.key.of.a.deep.and.careful.configuration",
+                "differs": True,
+                "values": {job: [64, 128, 256 * len(job[-1:])] for job in ids[1:]},
+            },
+        ],
+        "equal": 1031,
+        "metrics": [
+            {"name": "loss", "rises": False, "values": losses},
+            {"name": "val_acc", "rises": True, "values": accuracies},
+        ],
+        "code": "no package",
+    }
+
+
 PREEMPTED = "preempted (for urgent)"
 STORY = (
     fact(90_000, "job_submitted", name="demo", user="ada"),
@@ -298,6 +339,8 @@ def drawn(columns: int) -> Iterator[str]:
         yield from views.record(
             pb.GetJobReply(job=told, learned=learned), NOW, screen, extended=True
         )
+    yield ""
+    yield from comparison_view.comparison(compared(), Sections(), screen)
 
 
 if __name__ == "__main__":

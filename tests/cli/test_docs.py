@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 from tests.cli.conftest import MAINS
 from tests.support import BIN, Daemon
 
-LOOKS = ("scheduler-state", "scheduler-get-logs", "scheduler-open")
+LOOKS = ("scheduler-state", "scheduler-get-logs", "scheduler-open", "scheduler-compare")
 PATIENCE_SECONDS = 20.0
 END = "-- the end of one example --"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
@@ -29,7 +30,7 @@ def examples() -> Iterator[tuple[str, str]]:
 def pattern(printed: str) -> re.Pattern[str]:
     """`...` matches anything; columns may have other widths."""
     words = [r"[\s\S]*?" if word == "..." else re.escape(word) for word in _words(printed)]
-    return re.compile(r"\s*".join(words) + r"\s*")
+    return re.compile(r"\s*" + r"\s*".join(words) + r"\s*")
 
 
 def _words(printed: str) -> list[str]:
@@ -68,7 +69,9 @@ class Shell:
 
 def test_every_example_prints_the_documented_output(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "state", "2x16384")
-    daemon.environment = {"SCHEDULER_GATEWAY__LISTEN": "127.0.0.1:0"}
+    # The folder of this test is out of reach for everybody else.
+    own = {"SCHEDULER_GATEWAY__USER": getpass.getuser()}
+    daemon.environment = {"SCHEDULER_GATEWAY__LISTEN": "127.0.0.1:0", **own}
     daemon.start()
     environment = {
         **os.environ,

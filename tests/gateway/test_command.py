@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.gateway.serving_http import gateway
+from tests.gateway.serving_http import Served, gateway
+from tests.serving import serving
 from tests.support import BIN
 
 
@@ -60,3 +63,15 @@ def test_it_ends_when_asked() -> None:
     with gateway("127.0.0.1:1") as served:
         served.process.terminate()
         assert served.process.wait(60) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_without_the_rights_of_root_it_needs_no_module_that_is_out_of_reach(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path) as daemon,
+        gateway(f"127.0.0.1:{daemon.server.port}", "--user", "nobody") as made,
+        Served(daemon, made).by() as client,
+    ):
+        job = daemon.submit("demo", held=True)
+        answer = client.get("/api/v1/compare", params={"job": job})
+        assert answer.status_code == 200, answer.text

@@ -98,6 +98,7 @@ def test_arguments_of_a_command_are_params() -> None:
         **{"lr": 0.1, "net.depth": 3, "v": True, "fast": "data", "shift": -1, "name": ""}
     }
     assert arguments(["a", "b"]) == {"#1": "a", "#2": "b"}
+    assert arguments(["--x", "1", "--x=2", "--x"]) == {"x": [1, 2, True]}
 
 
 # --- names ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Which jobs a person may see is what the daemon lists for their token.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from scheduler.gateway.api.job_endpoints import label_pair
 from scheduler.gateway.api.job_metrics import metrics_of, sent
 from scheduler.gateway.problems import Problem
 from scheduler.gateway.series.series_store import SeriesStore
+from scheduler.gateway.series.summaries import JobSummary
 from scheduler.presentation import comparison, experiment_table, records
 from scheduler.presentation.comparison import ABSENT
 from scheduler.presentation.experiment_table import SearchError
@@ -25,6 +27,7 @@ JOBS_MAX = 2000  # of a table: the newest
 COMPARED_MAX = 100
 _PAGE = 1000
 NO_PACKAGE = "no package"
+NO_SERIES = "this gateway keeps no series: what jobs logged is not known here"
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -33,7 +36,21 @@ NO_PACKAGE = "no package"
 async def list_experiments(asked: Asked) -> Any:
     given = asked.given
     jobs, total = await _jobs(asked)
-    return await asyncio.to_thread(_table, asked.series, jobs, total, given)
+    return await asyncio.to_thread(_table, _kept(asked), jobs, total, given)
+
+
+def _kept(asked: Asked) -> SeriesStore | None:
+    """Without one, there is still what was submitted."""
+    store = asked.kept_series
+    return store if store is not None and store.is_open else None
+
+
+def _told(store: SeriesStore | None, jobs: Sequence[pb.Job]) -> Mapping[str, JobSummary]:
+    return store.summaries([job.id for job in jobs]) if store else defaultdict(JobSummary)
+
+
+def _remarks(store: SeriesStore | None) -> list[str]:
+    return [] if store else [NO_SERIES]
 
 
 async def _jobs(asked: Asked) -> tuple[list[pb.Job], int]:
@@ -58,16 +75,16 @@ async def _jobs(asked: Asked) -> tuple[list[pb.Job], int]:
 
 
 def _table(
-    store: SeriesStore, jobs: Sequence[pb.Job], total: int, given: Mapping[str, Any]
+    store: SeriesStore | None, jobs: Sequence[pb.Job], total: int, given: Mapping[str, Any]
 ) -> Record:
-    told = store.summaries([job.id for job in jobs])
+    told = _told(store, jobs)
     rows = [
         experiment_table.row(
             records.job(job),
             (of := told[job.id]).params,
             of.tags,
             of.description,
-            metrics_of(store, of),
+            metrics_of(store, of) if store else {},
         )
         for job in jobs
     ]
@@ -96,6 +113,7 @@ def _table(
         "total": len(found),
         "not_looked_at": total - len(jobs),
         "next_cursor": cursor,
+        "remarks": _remarks(store),
     }
 
 
@@ -112,7 +130,7 @@ async def compare(asked: Asked) -> Any:
     reply = await asked.daemon.ask("Scheduler/ListJobs", request, pb.ListJobsReply, asked.token)
     jobs = _as_asked(wanted, reply.jobs)
     everything = asked.given.get("all", False)
-    return await asyncio.to_thread(_compared, asked.series, jobs, everything)
+    return await asyncio.to_thread(_compared, _kept(asked), jobs, everything)
 
 
 def _as_asked(wanted: Sequence[str], jobs: Sequence[pb.Job]) -> list[pb.Job]:
@@ -129,8 +147,8 @@ def _as_asked(wanted: Sequence[str], jobs: Sequence[pb.Job]) -> list[pb.Job]:
     return sorted(jobs, key=place)
 
 
-def _compared(store: SeriesStore, jobs: Sequence[pb.Job], everything: bool) -> Record:
-    told = store.summaries([job.id for job in jobs])
+def _compared(store: SeriesStore | None, jobs: Sequence[pb.Job], everything: bool) -> Record:
+    told = _told(store, jobs)
     shown = [records.job(job) for job in jobs]
     flats = [
         comparison.configuration(job, told[job["id"]].params, told[job["id"]].tags) for job in shown
@@ -141,7 +159,7 @@ def _compared(store: SeriesStore, jobs: Sequence[pb.Job], everything: bool) -> R
     if everything:
         config = [(key, [flat.get(key, ABSENT) for flat in flats]) for key in sorted(keys)]
     differs = {key for key, _ in differing}
-    metrics = [metrics_of(store, told[job["id"]]) for job in shown]
+    metrics = [metrics_of(store, told[job["id"]]) if store else {} for job in shown]
     return {
         "jobs": [
             {
@@ -182,6 +200,7 @@ def _compared(store: SeriesStore, jobs: Sequence[pb.Job], everything: bool) -> R
             for name, found in comparison.shared(metrics)
         ],
         "code": NO_PACKAGE,
+        "remarks": _remarks(store),
     }
 
 
@@ -218,6 +237,7 @@ ENDPOINTS = (
             total=_INTEGER,
             not_looked_at=_INTEGER,
             next_cursor=_STRING,
+            remarks=_list(_STRING),
         ),
         (
             Parameter("all_users", "the jobs of all users", "boolean"),
@@ -273,6 +293,7 @@ ENDPOINTS = (
                 )
             ),
             code=_STRING,
+            remarks=_list(_STRING),
         ),
         (
             Parameter("job", "by id, end of an id, or name", several=True),

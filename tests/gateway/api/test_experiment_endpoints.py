@@ -137,3 +137,16 @@ def test_others_see_what_the_daemon_shows_them(served: Served, sweep: list[str])
 def test_what_cannot_be_compared_is_refused(jobs: list[str], status: int, served: Served) -> None:
     with served.by() as client:
         assert client.get("/api/v1/compare", params={"job": jobs}).status_code == status
+
+
+def test_without_series_there_is_what_was_submitted(served_without_series: Served) -> None:
+    served = served_without_series
+    jobs = [
+        served.daemon.submit("bare", experiment="bare", command=["t", "--lr", lr]) for lr in "12"
+    ]
+    with served.by() as client:
+        compared = client.get("/api/v1/compare", params={"job": jobs}).json()
+    assert [each["key"] for each in compared["config"]] == ["param.lr"]
+    (remark,) = compared["remarks"]
+    assert "keeps no series" in remark
+    assert table(served, experiment="bare", search="lr=2")["remarks"] == [remark]

@@ -1,0 +1,116 @@
+"""scheduler-compare: what differs between jobs, in what was set and in what was measured."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cli import command
+from cli.client import Client
+from cli.command import Parser, UsageError, note, say
+from cli.gateway import GatewayClient
+from cli.terminal import screen
+from scheduler.presentation import comparison_view
+from scheduler.presentation.comparison_view import Sections
+from scheduler.v1 import scheduler_pb2 as pb
+
+JOBS_MAX = 100
+
+ABOUT = """\
+Compare jobs, a column for each: what was set differently, and what the metrics
+that at least two of them have logged have come to. JOB is an id, the end of an
+id, or a name. Or select the jobs by their experiment, project or labels."""
+
+EXAMPLES = """\
+  scheduler-compare 60ce2fc7 99ce2fc7
+  scheduler-compare --experiment lr-sweep --metrics
+  scheduler-compare --label sweep=7 --config --all
+  scheduler-compare good bad --output json"""
+
+_FILTERS = ("project", "experiment", "label", "user", "all_users")
+
+
+def parser() -> Parser:
+    this = Parser("scheduler-compare", "[JOB..] [OPTION..]", ABOUT, EXAMPLES)
+    group = this.add_argument_group("which jobs")
+    group.add_argument("jobs", metavar="JOB", nargs="*", help="job to compare")
+    command.add_labels(
+        group,
+        project="compare your jobs of this project",
+        experiment="compare your jobs of this experiment",
+        label="compare your jobs with this label",
+    )
+    group.add_argument("--user", metavar="USER", default="", help="of this user, instead of you")
+    group.add_argument("--all_users", action="store_true", help="of all users")
+    group = this.add_argument_group("what to show; without any of the first three, all of them")
+    group.add_argument(
+        "--config",
+        action="store_true",
+        help="params and tags that were logged, arguments, labels, and options of the submission",
+    )
+    group.add_argument(
+        "--metrics",
+        action="store_true",
+        help="the last, least and greatest value of each metric, and the step of the best one",
+    )
+    group.add_argument("--code", action="store_true", help="the code packages")
+    group.add_argument("--all", action="store_true", help="also what is the same in all jobs")
+    this.add_common()
+    return this
+
+
+def main(argv: list[str] | None = None) -> int:
+    return command.run(parser(), compare, argv)
+
+
+def compare(options: argparse.Namespace) -> int:
+    given = [f"--{name}" for name in _FILTERS if getattr(options, name)]
+    if options.jobs and given:
+        raise UsageError(
+            f"jobs and filters exclude each other: leave out {options.jobs[0]!r} or {given[0]}"
+        )
+    client = Client(options.server, options.ca)
+    jobs = options.jobs or _selected(client, options, given)
+    if len(jobs) < 2:
+        raise UsageError(f"two jobs or more can be compared; {jobs[0]!r} is the only one")
+    if len(jobs) > JOBS_MAX:
+        raise UsageError(f"{JOBS_MAX} jobs can be compared at once, not {len(jobs)}")
+    query = {"job": jobs, "all": "true" if options.all else ""}
+    record = GatewayClient(client).get("/compare", query)
+    for remark in record["remarks"]:
+        note(f"note: {remark}")
+    if options.output != "table":
+        say(command.document(record, options.output))
+        return 0
+    for line in comparison_view.comparison(record, _sections(options), screen(sys.stdout)):
+        say(line)
+    return 0
+
+
+def _sections(options: argparse.Namespace) -> Sections:
+    if not (options.config or options.metrics or options.code):
+        return Sections(everything=options.all)
+    return Sections(options.config, options.metrics, options.code, options.all)
+
+
+def _selected(client: Client, options: argparse.Namespace, given: list[str]) -> list[str]:
+    """The ids, the oldest job first."""
+    if not given:
+        raise UsageError("JOB is missing: name two jobs or more, or give --experiment or --label")
+    request = pb.ListJobsRequest(
+        all_users=options.all_users,
+        user=options.user,
+        project=options.project,
+        experiment=options.experiment,
+        labels=[pb.KeyValue(key=key, value=value) for key, value in options.label],
+        limit=JOBS_MAX + 1,
+    )
+    reply = client.list_jobs(request)
+    if reply.total > JOBS_MAX:
+        raise UsageError(
+            f"{reply.total} jobs match, and {JOBS_MAX} can be compared at once: add a filter"
+        )
+    if not reply.jobs:
+        others = "" if options.all_users or options.user else "; --all_users looks at all users'"
+        raise UsageError(f"no job matches{others}")
+    return [job.id for job in reversed(reply.jobs)]

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.v1 import scheduler_pb2 as pb
+from tests.cli.conftest import Command, Done
+from tests.gateway.series.delivering import entries, metric
+from tests.gateway.serving_http import Gateway, gateway
+from tests.serving import Serving
+
+
+@pytest.fixture
+def pages(server: Serving, tmp_path: Path) -> Iterator[Gateway]:
+    with gateway(f"127.0.0.1:{server.server.port}", "--folder", str(tmp_path)) as made:
+        server.url = made.url
+        yield made
+
+
+def trained(server: Serving, pages: Gateway, name: str, *records: Any, **spec: Any) -> str:
+    """A job whose relay has delivered this."""
+    job_id = server.submit(name, held=True, **spec)
+    with pages.client(server.job(job_id).token) as client:
+        query: dict[str, Any] = {"attempt": 1, "spool": "s", "first": 0}
+        answer = client.post("/api/v1/tracking", params=query, content=entries(*records))
+        assert answer.json()["refused"] == 0
+    return job_id
+
+
+def run(server: Serving, pages: Gateway, name: str, lr: float, loss: float, **spec: Any) -> str:
+    points = [metric("loss", 2 * loss, 1), metric("loss", loss, 20), metric("loss", 1.5 * loss, 30)]
+    params = {"lr": lr, "net": {"depth": 3, "kind": "resnet"}, "batch": "64"}
+    return trained(server, pages, name, {"params": params}, {"points": points}, **spec)
+
+
+def rows(done: Done) -> dict[str, list[str]]:
+    """The words of each row, by the first of them."""
+    assert (done.exit_code, done.err) == (0, ""), done.err
+    found = [line.strip().split("  ") for line in done.out.splitlines() if line.strip()]
+    return {
+        words[0].strip(): [each.strip() for each in words[1:] if each.strip()] for words in found
+    }
+
+
+def test_only_what_differs_is_shown(server: Serving, pages: Gateway, command: Command) -> None:
+    ids = [run(server, pages, f"run-{n}", 10.0**-n, n / 10) for n in (1, 2)]
+    found = rows(command("scheduler-compare", "run-1", "run-2"))
+    assert found["id"] == [each[-8:] for each in ids]
+    assert found["param.lr"] == ["0.1", "0.01"]
+    assert found["loss last"] == ["0.15", "0.3"]
+    assert found["loss min (best)"] == ["0.1 at 20", "0.2 at 20"]
+    assert found["code"] == ["no package"]
+    assert "param.net.depth" not in found
+    assert "the same in all: " in " ".join(found)
+
+
+def test_sections_are_chosen(server: Serving, pages: Gateway, command: Command) -> None:
+    for n in (1, 2, 3):
+        run(server, pages, f"run-{n}", 10.0**-n, n / 10)
+    config = rows(command("scheduler-compare", "run-1", "run-2", "run-3", "--config", "--all"))
+    assert config["param.net.kind"] == ["resnet"] * 3
+    assert config["param.batch"] == ["64"] * 3
+    assert "loss last" not in config
+    metrics = rows(command("scheduler-compare", "run-1", "run-2", "--metrics"))
+    assert ("loss last" in metrics, "param.lr" in metrics) == (True, False)
+    assert command("scheduler-compare", "run-1", "run-2", "--code").out == "code  no package\n"
+
+
+def test_identical_jobs_have_no_differences(
+    server: Serving, pages: Gateway, command: Command
+) -> None:
+    ids = [run(server, pages, "same", 0.1, 0.5) for _ in range(2)]
+    done = command("scheduler-compare", *ids)
+    assert (done.exit_code, done.out, done.err) == (0, "no differences\n", "")
+    done = command("scheduler-compare", ids[0], ids[0])
+    assert (done.exit_code, done.out) == (0, "no differences: these are one job\n")
+
+
+def test_jobs_are_selected_by_experiment_and_label(
+    server: Serving, pages: Gateway, command: Command
+) -> None:
+    labels = [pb.KeyValue(key="sweep", value="7")]
+    for n in (1, 2):
+        run(server, pages, f"run-{n}", 10.0**-n, 0.5, experiment="e1", labels=labels)
+    run(server, pages, "bobs", 0.5, 0.5, experiment="e1", user="bob")
+    by_experiment = command("scheduler-compare", "--experiment", "e1", "--output", "json")
+    assert [job["name"] for job in json.loads(by_experiment.out)["jobs"]] == ["run-1", "run-2"]
+    assert command("scheduler-compare", "--label", "sweep=7").out.split()[:2] == ["run-1", "run-2"]
+    everybody = command("scheduler-compare", "--experiment", "e1", "--all_users")
+    assert rows(everybody)["user"] == ["ada", "ada", "bob"]
+
+
+def test_what_cannot_be_compared_is_told(server: Serving, pages: Gateway, command: Command) -> None:
+    server.submit("only", held=True, experiment="e1")
+    for words, told in (
+        ((), "JOB is missing"),
+        (("only",), "'only' is the only one"),
+        (("only", "no-such-job"), "no job matches 'no-such-job'"),
+        (("only", "--experiment", "e1"), "exclude each other"),
+        (("--experiment", "e2"), "no job matches; --all_users looks at all users'"),
+        (("--label", "a=b", "--user", "bob"), "no job matches\n"),
+    ):
+        done = command("scheduler-compare", *words)
+        assert (done.exit_code, done.out) == (2, ""), done.err
+        assert told in done.err
+
+
+def test_without_a_gateway_it_says_so(server: Serving, command: Command) -> None:
+    for name in ("a", "b"):
+        server.submit(name, held=True)
+    done = command("scheduler-compare", "a", "b")
+    assert done.exit_code == 4
+    assert "has no gateway, which keeps what trainings log" in done.err
