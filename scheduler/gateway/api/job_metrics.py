@@ -44,6 +44,17 @@ def _wider(one: Kind, other: Kind) -> Kind:
     return "float" if {one, other} == {"float", "integer"} else other
 
 
+def described(metric: Metric) -> Record:
+    measurement, field, tags = metric.key
+    return {
+        "name": metric.name,
+        "measurement": measurement,
+        "field": field,
+        "tags": dict(tags),
+        "kind": metric.kind,
+    }
+
+
 def metrics_of(store: SeriesStore, job: JobSummary) -> dict[str, Record]:
     """What each metric of a job has come to, by name."""
     return {name: record(store, metric) for name, metric in metrics_by_name(job).items()}

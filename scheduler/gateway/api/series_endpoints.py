@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from starlette.responses import FileResponse
 
+from scheduler.gateway.api.curves import POINTS, CurveChoice, curves
 from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
-from scheduler.gateway.api.job_metrics import Metric, metrics_by_name, record, sent
+from scheduler.gateway.api.job_metrics import described, metrics_by_name, metrics_of, record, sent
 from scheduler.gateway.problems import Problem
 from scheduler.gateway.series import downsampling
-from scheduler.gateway.series.reading import NO_STEP, Points, newest, no_points
+from scheduler.gateway.series.reading import (
+    Artifact,
+)
 from scheduler.gateway.series.series_store import SeriesStore
 from scheduler.presentation.comparison import by_subject
 from scheduler.presentation.records import Record
+from scheduler.presentation.render import printable
 from scheduler.v1 import scheduler_pb2 as pb
 
 JOBS_MAX = 100
-POINTS, POINTS_MAX = 2_000, 1_000_000  # of a curve
-ANSWERED_MAX = 1_000_000  # points of all curves
-READ_MAX = 50_000_000  # points of the store, for one answer
+POINTS_MAX = 1_000_000  # of a curve
 STEP_MAX = 2**62
 TIME_MAX = 9e9  # seconds since 1970: the year 2255
 
@@ -44,7 +45,7 @@ def _series(store: SeriesStore, job: pb.Job) -> Record:
         "job": job.id,
         "series": [
             {
-                **_described(metrics[name]),
+                **described(metrics[name]),
                 **{key: sent(value) for key, value in record(store, metrics[name]).items()},
                 "attempts": sorted(metrics[name].attempts),
                 "last_at": max(each.last_at or 0 for each in metrics[name].attempts.values()) / 1e9,
@@ -54,31 +55,63 @@ def _series(store: SeriesStore, job: pb.Job) -> Record:
     }
 
 
-def _described(metric: Metric) -> Record:
-    measurement, field, tags = metric.key
+# --- the record -----------------------------------------------------------------------------------
+
+
+async def show_record(asked: Asked) -> Any:
+    (job,) = await _jobs(asked, [asked.job])
+    return await asyncio.to_thread(_record, asked.series, job)
+
+
+def _record(store: SeriesStore, job: pb.Job) -> Record:
+    told = store.record(job.id)
+    metrics = metrics_of(store, store.summaries([job.id])[job.id])
     return {
-        "name": metric.name,
-        "measurement": measurement,
-        "field": field,
-        "tags": dict(tags),
-        "kind": metric.kind,
+        "job": job.id,
+        "params": told.params,
+        "tags": told.tags,
+        "description": told.description,
+        "metrics": {
+            name: {key: sent(value) for key, value in metrics[name].items()}
+            for name in sorted(metrics, key=by_subject)
+        },
+        "artifacts": [_artifact(each) for each in told.artifacts],
+        "refused": told.refused,
+        "lost": told.lost,
     }
 
 
+def _artifact(each: Artifact) -> Record:
+    return {"path": each.path, "size": each.size, "sha256": each.sha256, "at": each.at}
+
+
+async def list_artifacts(asked: Asked) -> Any:
+    (job,) = await _jobs(asked, [asked.job])
+    told = await asyncio.to_thread(asked.series.record, job.id)
+    return {"job": job.id, "artifacts": [_artifact(each) for each in told.artifacts]}
+
+
+async def read_artifact(asked: Asked) -> Any:
+    """As a type that no browser shows, but for pictures, which cannot do anything."""
+    (job,) = await _jobs(asked, [asked.job])
+    path = asked.request.path_params["path"]
+    found = await asyncio.to_thread(asked.series.artifact, job.id, path)
+    if found is None or not found[1].is_file():
+        raise Problem(404, f"job {job.id} has no artifact {printable(path)!r}")
+    artifact, file = found
+    name = path.rpartition("/")[2]
+    kind = _PICTURES.get(name.rpartition(".")[2].lower(), "application/octet-stream")
+    headers = {"ETag": f'"{artifact.sha256}"', "Cache-Control": "private, no-cache"}
+    return FileResponse(file, 200, headers, kind, filename=name)
+
+
+_PICTURES = {
+    **{"png": "image/png", "gif": "image/gif", "webp": "image/webp"},
+    **{"jpg": "image/jpeg", "jpeg": "image/jpeg"},
+}
+
+
 # --- points -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CurveChoice:
-    """`names`: None: all metrics."""
-
-    names: Sequence[str] | None
-    attempt: int | None
-    first_ns: int | None
-    last_ns: int | None
-    first_step: int | None
-    last_step: int | None
-    points_max: int
 
 
 async def read_points(asked: Asked) -> Any:
@@ -90,13 +123,16 @@ async def read_points(asked: Asked) -> Any:
         raise Problem(400, "name: the points of which metrics? /jobs/JOB/series lists them", "name")
     if len(wanted) > JOBS_MAX:
         raise Problem(400, f"job: at most {JOBS_MAX} at once", "job")
-    jobs = await _jobs(asked, wanted)
-    return await asyncio.to_thread(_curves, asked.series, jobs, _choice(asked.given))
+    return await _curves(asked, await _jobs(asked, wanted))
 
 
 async def read_job_points(asked: Asked) -> Any:
-    jobs = await _jobs(asked, [asked.job])
-    return await asyncio.to_thread(_curves, asked.series, jobs, _choice(asked.given))
+    return await _curves(asked, await _jobs(asked, [asked.job]))
+
+
+async def _curves(asked: Asked, jobs: Sequence[pb.Job]) -> Record:
+    ids = [job.id for job in jobs]
+    return await asyncio.to_thread(curves, asked.series, ids, _choice(asked.given))
 
 
 async def _jobs(asked: Asked, wanted: Sequence[str]) -> list[pb.Job]:
@@ -120,94 +156,6 @@ def _choice(given: Mapping[str, Any]) -> CurveChoice:
 
 def _nanoseconds(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1e9)
-
-
-def _curves(store: SeriesStore, jobs: Sequence[pb.Job], choice: CurveChoice) -> Record:
-    """In the order of the names, then of the jobs."""
-    told = store.summaries([job.id for job in jobs])
-    found = [(job.id, metrics_by_name(told[job.id])) for job in jobs]
-    names = choice.names
-    if names is None:
-        names = sorted({name for _, metrics in found for name in metrics}, key=by_subject)
-    chosen = [
-        (job, metrics[name])
-        for name in dict.fromkeys(names)
-        for job, metrics in found
-        if name in metrics
-    ]
-    _check(chosen)
-    points_max = choice.points_max
-    if len(chosen) * points_max > ANSWERED_MAX:
-        points_max = max(downsampling.LEAST, ANSWERED_MAX // len(chosen))
-    curves = (_curve(store, job, metric, choice, points_max) for job, metric in chosen)
-    return {"points_max": points_max, "curves": [curve for curve in curves if curve["points"]]}
-
-
-def _check(chosen: Sequence[tuple[str, Metric]]) -> None:
-    if len(chosen) > ANSWERED_MAX // downsampling.LEAST:
-        raise Problem(400, f"name: {len(chosen)} curves are too many for one answer", "name")
-    read = sum(each.points for _, metric in chosen for each in metric.attempts.values())
-    if read > READ_MAX:
-        raise Problem(
-            400,
-            f"that are {read} points in {len(chosen)} curves, and an answer is computed from at "
-            f"most {READ_MAX}: ask for fewer jobs or names",
-            "name",
-        )
-
-
-def _curve(
-    store: SeriesStore, job: str, metric: Metric, choice: CurveChoice, points_max: int
-) -> Record:
-    points = _points(store, metric, choice)
-    shown = downsampling.downsampled(points, points_max)
-    stepped = shown.steps != NO_STEP
-    steps: list[int | None] | None = None
-    if stepped.any():
-        steps = shown.steps.tolist()
-        if not stepped.all():
-            steps = [None if step == NO_STEP else step for step in steps]
-    return {
-        "job": job,
-        **_described(metric),
-        "points": len(points),
-        "times": (shown.times / 1e9).tolist(),
-        "steps": steps,
-        "values": values_of(shown),
-    }
-
-
-def _points(store: SeriesStore, metric: Metric, choice: CurveChoice) -> Points:
-    ids = metric.ids
-    if choice.attempt is not None:
-        ids = {each: ids[each] for each in ids if each == choice.attempt}
-    if not ids:
-        return no_points(metric.kind)
-    found = store.points(list(ids.values()), choice.first_ns, choice.last_ns)
-    known = {
-        attempt: (each.first_step, each.final_step)
-        for attempt, each in metric.attempts.items()
-        if each.first_step is not None and each.final_step is not None
-    }
-    points = newest({each: found[number] for each, number in ids.items()}, known)
-    return _between_steps(points, choice.first_step, choice.last_step)
-
-
-def _between_steps(points: Points, first: int | None, last: int | None) -> Points:
-    if first is None and last is None:
-        return points
-    # What has no step is in no span of steps.
-    there = (points.steps != NO_STEP) & (points.steps >= (0 if first is None else first))
-    return points.chosen(there if last is None else there & (points.steps <= last))
-
-
-def values_of(points: Points) -> list[Any]:
-    """As JSON, which knows no NaN and no infinity."""
-    values: list[Any] = points.values.tolist()
-    if points.values.dtype == np.float64:
-        for place in np.flatnonzero(~np.isfinite(points.values)):
-            values[place] = sent(values[place])
-    return values
 
 
 # --- what there is to ask -----------------------------------------------------------------------
@@ -259,6 +207,31 @@ _CHOICE = (
     ),
 )
 
+_ARTIFACTS = _list(_object(path=_STRING, size=_INTEGER, sha256=_STRING, at=_NUMBER))
+_COUNTS = {"type": "object", "additionalProperties": _INTEGER}
+_TEXTS = {"type": "object", "additionalProperties": _STRING}
+_RECORD = _object(
+    job=_STRING,
+    params=_TEXTS,
+    tags=_TEXTS,
+    description=_STRING,
+    metrics={
+        "type": "object",
+        "additionalProperties": _object(
+            last=_VALUE,
+            min=_VALUE,
+            max=_VALUE,
+            last_step=_STEP,
+            min_step=_STEP,
+            max_step=_STEP,
+            points=_INTEGER,
+        ),
+    },
+    artifacts=_ARTIFACTS,
+    refused={**_COUNTS, "description": "what was not kept: how much, by reason"},
+    lost={**_COUNTS, "description": "what never arrived: how many entries, by reason"},
+)
+
 ENDPOINTS = (
     Endpoint(
         "GET",
@@ -308,5 +281,29 @@ ENDPOINTS = (
                 )
             ),
         ),
+    ),
+    Endpoint(
+        "GET",
+        "/jobs/{job}/record",
+        show_record,
+        "What a job has told of itself: params, tags, a description, what its metrics have come "
+        "to, files; and what of it was refused or lost.",
+        _RECORD,
+    ),
+    Endpoint(
+        "GET",
+        "/jobs/{job}/artifacts",
+        list_artifacts,
+        "The files that a job has logged.",
+        _object(job=_STRING, artifacts=_ARTIFACTS),
+    ),
+    Endpoint(
+        "GET",
+        "/jobs/{job}/artifacts/{path:path}",
+        read_artifact,
+        "One of them, or with `Range` a part of it. Pictures (png, jpeg, gif, webp) have their "
+        "type.",
+        {"type": "string", "format": "binary"},
+        type="application/octet-stream",
     ),
 )

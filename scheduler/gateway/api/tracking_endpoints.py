@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
 from scheduler.gateway.problems import Problem
 from scheduler.gateway.series.intake import NEXT_MAX, SentEntries
 from scheduler.gateway.series.series_writer import TakenLater
+from scheduler.relay.entries import BadEntry, check_path
 
 BODY_BYTES_MAX = 4 * 2**20
 UNPACKED_BYTES_MAX = 16 * 2**20
 ARTIFACT_BYTES_MAX = 2**30
+PIECE_BYTES = 2**20
 SPOOL_MAX = 100  # characters
 NDJSON = "application/x-ndjson"
 
@@ -37,6 +40,37 @@ async def take_entries(asked: Asked) -> Any:
     except TakenLater as error:
         raise Problem(503, str(error)) from None
     return {"next": taken.next, "refused": taken.refused, "reasons": taken.reasons}
+
+
+async def take_artifact(asked: Asked) -> Any:
+    """Answers when it is on disk."""
+    job, path, store = job_of(asked), asked.request.path_params["path"], asked.series
+    try:
+        check_path(path)
+        half = store.receive_artifact(job, int(asked.request.headers.get("content-length", 0)))
+        try:
+            async for piece in _pieces(asked.request.stream()):
+                await asyncio.to_thread(half.write, piece)
+        except BaseException:  # also a relay that has gone
+            half.discard()
+            raise
+        await asyncio.to_thread(store.keep_artifact, job, path, half)
+    except BadEntry as error:
+        raise Problem(400, str(error), "path") from None
+    except (TakenLater, OSError) as error:
+        raise Problem(503, str(error)) from None
+    return {"path": path, "size": half.size, "sha256": half.sha256}
+
+
+async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Not too small, because each is written by a thread."""
+    piece = bytearray()
+    async for content in stream:
+        piece += content
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
 
 
 def job_of(asked: Asked) -> str:
@@ -64,7 +98,7 @@ def unpacked(body: bytes, encoding: str) -> bytes:
     return content
 
 
-_INTEGER = {"type": "integer"}
+_INTEGER, _STRING = {"type": "integer"}, {"type": "string"}
 
 ENDPOINTS = (
     Endpoint(
@@ -88,5 +122,19 @@ ENDPOINTS = (
             Parameter("first", "the number of the first entry", "integer", False, 0, NEXT_MAX),
         ),
         content=NDJSON,
+    ),
+    Endpoint(
+        "PUT",
+        "/tracking/artifacts/{path:path}",
+        take_artifact,
+        "Takes a file that the job whose token is shown has logged, under this path. It is on disk "
+        "when the answer comes, and replaces an earlier one.",
+        {
+            "type": "object",
+            "properties": {"path": _STRING, "size": _INTEGER, "sha256": _STRING},
+            "required": ["path", "size", "sha256"],
+        },
+        (Parameter("attempt", "of the job", "integer"),),
+        content="application/octet-stream",
     ),
 )

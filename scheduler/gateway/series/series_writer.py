@@ -54,12 +54,16 @@ class SeriesWriter:
 
     def deliver(self, delivery: SentEntries) -> Future[Taken]:
         """Returns at once. The future raises TakenLater if nothing was taken."""
-        if self._is_full():
-            with self._lock:
-                self._untold.setdefault(delivery.job, Counter())[FULL_DISK] += 1
-            raise TakenLater(FULL_DISK)
+        self.check_room(delivery.job)
         self._check_rate(delivery)
         return self.submit(lambda: self._intake.take(delivery))
+
+    def check_room(self, job: str, size: int = 0) -> None:
+        """Raises TakenLater, which is counted in the record of this job."""
+        if self._is_full(size):
+            with self._lock:
+                self._untold.setdefault(job, Counter())[FULL_DISK] += 1
+            raise TakenLater(FULL_DISK)
 
     def submit(self, do: Callable[[], Any]) -> Future[Any]:
         """`do`: is called within a transaction, by the thread that writes."""
@@ -82,12 +86,12 @@ class SeriesWriter:
 
     # --- limits ---------------------------------------------------------------------------------
 
-    def _is_full(self) -> bool:
+    def _is_full(self, size: int = 0) -> bool:
         try:
             found = shutil.disk_usage(self._folder)
         except OSError:
             return False
-        return found.free < min(self._limits.disk_reserve_bytes, found.total // 20)
+        return found.free - size < min(self._limits.disk_reserve_bytes, found.total // 20)
 
     def _check_rate(self, delivery: SentEntries) -> None:
         """Counts bytes, of which a point has about 50: to read them would take longer."""

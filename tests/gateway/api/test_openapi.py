@@ -46,12 +46,19 @@ def asking(path: str, job: str, served: Served) -> httpx.Client:
     return served.by()
 
 
+def log_a_file(job: str, served: Served) -> None:
+    with served.gateway.client(served.daemon.job(job).token) as relay:
+        relay.put(f"{PREFIX}/tracking/artifacts/a file", content=b"x").raise_for_status()
+
+
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_each_answer_is_as_the_document_says(path: str, method: str, served: Served) -> None:
     job = served.daemon.submit()
     operation = DOCUMENT["paths"][path][method]
     with asking(path, job, served) as client:
-        address = path.replace("{job}", job)
+        address = path.replace("{job}", job).replace("{path}", "a file")
+        if operation["operationId"] == "read_artifact":
+            log_a_file(job, served)
         body = bodies(operation["operationId"]) if "requestBody" in operation else None
         address += NEEDED.get(operation["operationId"], "").replace("{job}", job)
         answer = client.request(method.upper(), address, json=body)

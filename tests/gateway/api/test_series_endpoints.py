@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from scheduler.gateway.api import curves
+from scheduler.gateway.series.series_store import SeriesStore
 from tests.gateway.api.test_experiment_endpoints import tell
-from tests.gateway.series.delivering import NOW_NS, SECOND, metric
+from tests.gateway.series.delivering import NOW, NOW_NS, SECOND, deliver, entries, metric
 from tests.gateway.serving_http import Served
 
+BINARY = "application/octet-stream"
 STEPS = 3_000
 START = NOW_NS // SECOND - 2 * STEPS
 
@@ -155,3 +161,97 @@ def test_a_gateway_that_keeps_no_series_says_so(served_without_series: Served) -
     job_id = served_without_series.daemon.submit("none")
     status, words = refused(served_without_series, f"jobs/{job_id}/series")
     assert (status, words) == (503, "this gateway keeps no series: its log says why")
+
+
+def test_a_record_has_all_that_a_job_has_told_of_itself(served: Served) -> None:
+    job_id = served.daemon.submit("told")
+    with served.gateway.client(served.daemon.job(job_id).token) as relay:
+        records = (
+            {"params": {"lr": "0.1"}},
+            {"tags": {"kind": "test"}},
+            {"describes": "a try"},
+            {"points": [metric("loss", math.nan, 1)]},
+            {"lost": 3, "why": "its disk was full"},
+            {"nonsense": 1},
+        )
+        relay.post(
+            "/api/v1/tracking",
+            params={"attempt": 1, "spool": "s", "first": 0},
+            content=entries(*records),
+        )
+    found = get(served, f"jobs/{job_id}/record")
+    metrics = found.pop("metrics")
+    assert found == {
+        "job": job_id,
+        "params": {"lr": "0.1"},
+        "tags": {"kind": "test"},
+        "description": "a try",
+        "artifacts": [],
+        "refused": {"an entry of an unknown kind: 'nonsense'": 1},
+        "lost": {"its disk was full": 3},
+    }
+    assert metrics["loss"]["last"] == "NaN"
+    assert get(served, f"jobs/{served.daemon.submit('silent')}/record")["metrics"] == {}
+
+
+def test_a_file_is_taken_from_its_job_and_given_back(served: Served) -> None:
+    job_id = served.daemon.submit("files")
+    content = bytes(range(256)) * 8192  # more than other requests may have
+    with served.gateway.client(served.daemon.job(job_id).token) as relay:
+        for path in ("model/the model.bin", "plot.PNG", "page.html"):
+            answer = relay.put(f"/api/v1/tracking/artifacts/{path}?attempt=1", content=content)
+            assert answer.status_code == 200, answer.text
+    assert answer.json()["sha256"] == hashlib.sha256(content).hexdigest()
+    found = get(served, f"jobs/{job_id}/artifacts")["artifacts"]
+    assert [each["path"] for each in found] == ["model/the model.bin", "page.html", "plot.PNG"]
+    with served.by() as client:
+        path = f"/api/v1/jobs/{job_id}/artifacts"
+        model = client.get(f"{path}/model/the model.bin")
+        assert (model.content, model.headers["content-length"]) == (content, str(len(content)))
+        assert "attachment" in model.headers["content-disposition"]
+        assert client.get(f"{path}/plot.PNG").headers["content-type"] == "image/png"
+        assert client.get(f"{path}/page.html").headers["content-type"] == BINARY
+        part = client.get(f"{path}/page.html", headers={"range": "bytes=3-5"})
+        assert (part.status_code, part.content) == (206, content[3:6])
+        missing = client.get(f"{path}/nothing")
+        assert missing.status_code == 404
+        assert missing.json()["error"]["message"].endswith("has no artifact 'nothing'")
+
+
+def test_only_a_job_gives_files_and_only_below_its_run(served: Served) -> None:
+    job_id = served.daemon.submit("hostile")
+    where = "/api/v1/tracking/artifacts/"
+    with served.by() as person:
+        assert person.put(f"{where}x", content=b"x").status_code == 403
+    with served.gateway.client(served.daemon.job(job_id).token) as relay:
+        for path in ("a/%2e%2e/b", "%2Fetc/passwd", "x%00y"):
+            answer = relay.put(where + path, content=b"x")
+            assert answer.status_code == 400, (path, answer.text)
+    assert get(served, f"jobs/{job_id}/artifacts")["artifacts"] == []
+
+
+def test_a_curve_of_very_many_points_keeps_its_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read in pieces, each thinned out alone."""
+    monkeypatch.setattr(curves, "AT_ONCE_MAX", 50_000)
+    old = NOW_NS - 7200 * SECOND
+    with SeriesStore(tmp_path) as store:
+        for attempt in (1, 2):
+            told = [
+                metric("loss", math.sin(i / 5_000), i, old + (attempt * 100_000 + i) * 1_000)
+                for i in range(0 if attempt == 1 else 40_000, 80_000)
+            ]
+            told[30_000][-1] = 1e6
+            parts = [{"points": told[at : at + 5_000]} for at in range(0, len(told), 5_000)]
+            assert deliver(store, *parts, attempt=attempt).refused == 0
+        store.tidy(NOW)
+        choice = curves.CurveChoice(None, None, None, None, None, None, 1_000)
+        (curve,) = curves.curves(store, ["a"], choice)["curves"]
+    assert (curve["points"], len(curve["values"])) == (80_000, 1_000)
+    assert curve["steps"] == sorted(set(curve["steps"]))
+    spikes = [
+        step for step, value in zip(curve["steps"], curve["values"], strict=True) if value > 1
+    ]
+    assert spikes == [30_000, 70_000]
+    assert max(np.diff(curve["steps"])) < 1_000

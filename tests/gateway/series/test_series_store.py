@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.gateway.series.reading import joined
 from scheduler.gateway.series.series_store import SeriesStore
-from tests.gateway.series.delivering import deliver, metric, stored
+from tests.gateway.series.delivering import NOW, NOW_NS, SECOND, deliver, metric, rows, stored
 
 # Delivers until it is killed, and prints what was acknowledged.
 SENDING = """
@@ -68,3 +69,27 @@ def test_what_was_acknowledged_survives_kills(tmp_path: Path, kills: int) -> Non
             assert len(found) - acknowledged in (0, 1)
             assert [row[1] for row in found] == list(range(len(found)))
             assert [row[2] for row in found] == [number / 2 for number in range(len(found))]
+
+
+def test_pieces_follow_each_other_and_have_what_points_have(tmp_path: Path) -> None:
+    with SeriesStore(tmp_path) as store:
+        old = NOW_NS - 7200 * SECOND
+        told = [metric("loss", i / 7, i, old + i) for i in range(100_000)]
+        parts = [{"points": told[at : at + 5_000]} for at in range(0, len(told), 5_000)]
+        assert deliver(store, *parts).refused == 0
+        store.tidy(NOW)
+        # One point that is late, and one that is not yet packed.
+        late = [metric("loss", -1.0, 90_000, old + 90_000), metric("loss", 5.0, 7, NOW_NS)]
+        deliver(store, {"points": late}, first=len(told))
+        (series,) = store.series()
+        for span in ((None, None), (old + 10, old + 95_000), (old + 99_000, None)):
+            whole = store.points([series.id], *span)[series.id]
+            pieces = list(store.pieces(series.id, *span))
+            assert rows(joined(pieces)) == rows(whole)
+        assert len(list(store.pieces(series.id))) > 2
+
+
+def test_a_series_that_is_not_there_has_no_points(tmp_path: Path) -> None:
+    with SeriesStore(tmp_path) as store:
+        assert [len(piece) for piece in store.pieces(7)] == [0]
+        assert len(store.points([7])[7]) == 0
