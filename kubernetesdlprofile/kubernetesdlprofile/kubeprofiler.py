@@ -15,10 +15,11 @@ from kubernetesdlprofile.log import warn
 TYPE_CHECKING = False  # `typing` and much else take longer to import than all of the library
 if TYPE_CHECKING:
     from datetime import datetime
-    from typing import Any, Callable, Dict, FrozenSet, Iterator, Optional, Tuple
+    from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Tuple
 
     from kubernetesdlprofile import wire
     from kubernetesdlprofile.courier import Courier
+    from kubernetesdlprofile.entries import EntrySender
 
 ANSWER_SECONDS = 1.0  # how long start_epoch waits for the answer whether to stop
 LEAVE_SECONDS = 5.0  # how long a stopped process waits for its last messages to be acknowledged
@@ -49,6 +50,7 @@ class KubeProfiler(ContextDecorator):
     _asked: "FrozenSet[str]" = frozenset()  # which of these the script has read
     _told = False  # whether it has set `epoch`
     _in_epoch: "Optional[bool]" = None  # None: it does not call start_epoch
+    _sender: "Optional[EntrySender]" = None  # for what it logs
     _lacks = -1  # how many of the finished epochs are not in the weights; -1: not known
 
     def __new__(cls, *_args: object, **_names: object) -> "KubeProfiler":
@@ -158,8 +160,10 @@ class KubeProfiler(ContextDecorator):
         if self._alert:
             self._look_up()
 
-    def end_epoch(self) -> None:
-        """Reports an epoch that has ended, validation included."""
+    def end_epoch(self, metrics: "Optional[Mapping[str, Any]]" = None) -> None:
+        """Reports an epoch that has ended, validation included. `metrics` are logged with it."""
+        if metrics:
+            self.log_metrics(metrics, self._epoch + 1)
         self._settle()
         if self._speaks():
             # An epoch is the whole training set, however it is divided between the processes.
@@ -215,6 +219,23 @@ class KubeProfiler(ContextDecorator):
 
         self._asked |= {"_ckpt_path"}
         return checkpoints.newest(self.root_dir)
+
+    def log_metric(self, name: str, value: "Any", step: "Optional[int]" = None) -> None:
+        """Keeps a number; `step` is that of the whole job, by default the number of this epoch."""
+        self.log_metrics({name: value}, step)
+
+    def log_metrics(self, metrics: "Mapping[str, Any]", step: "Optional[int]" = None) -> None:
+        if step is None:
+            step = self._epoch + (self._in_epoch is not False)
+        self._entries().add_metrics(metrics, step)
+
+    def log_params(self, params: "Any") -> None:
+        """Keeps settings, by name: a dict, also with dicts within, or what argparse returns."""
+        self._entries().add_params(params)
+
+    def log_artifact(self, path: str) -> None:
+        """Keeps a copy of a file, which is read in the background."""
+        self._entries().add_file(path)
 
     @property
     def epoch(self) -> int:
@@ -305,6 +326,17 @@ class KubeProfiler(ContextDecorator):
         if self._courier.pid != os.getpid():
             self._courier = self._hire()  # a forked child does not have its parent's thread
         return self._courier
+
+    def _entries(self) -> "EntrySender":
+        """What all ranks log is kept; the first one's without a tag."""
+        if self._sender is None or self._sender.pid != os.getpid():
+            from kubernetesdlprofile import entries
+
+            given = self._settings
+            rank = str(given.rank) if given.text("RANK") else self._process()
+            told = "" if self._is_first() else rank
+            self._sender = entries.EntrySender(given.relay, given.token, given.job_id, told)
+        return self._sender
 
     def _speaks(self) -> bool:
         """Whether this process reports: all ranks ask, but one process reports for each node."""

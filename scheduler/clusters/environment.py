@@ -39,6 +39,7 @@ RESERVED_ENVIRONMENT = frozenset(
         "KUBEPROFILER_TOKEN",
         "KUBEPROFILER_ATTEMPT",
         "KUBEPROFILER_HEARTBEAT_SECONDS",
+        "KUBEPROFILER_RELAY",
         "KUBEPROFILER_RENEWED",
         "KUBEPROFILER_LAST_WORDS",
         "KUBEPROFILER_CUSTOM",
@@ -48,7 +49,7 @@ RESERVED_ENVIRONMENT = frozenset(
 )
 
 HEARTBEATS_PER_EPOCH = 10
-LOGGED, RESULTS = "logged", "results"  # parts of the folder for tracking
+RESULTS = "results"  # a part of the folder for tracking
 PORTS = range(10_000, 30_000)  # below the ports that Linux gives to outgoing connections
 
 
@@ -145,7 +146,7 @@ def tracking(
         "JOBMONITOR_TELEGRAF_HOST": "127.0.0.1",
         "JOBMONITOR_TELEGRAF_PORT": telegraf or port,
         "JOBMONITOR_RESULTS_DIR": f"{folder}/{RESULTS}",
-        "EPOCH_SCHEDULER_TRACKING": f"{folder}/{LOGGED}",
+        "KUBEPROFILER_RELAY": f"127.0.0.1:{port}",
     }
     if any(name.startswith("MLFLOW_TRACKING_") for name in given):
         mlflow = {}

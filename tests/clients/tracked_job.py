@@ -96,14 +96,11 @@ class TrackedJob:
         os.kill(json.loads(started.read_text())["pid"], signal.SIGKILL)
 
     def kill_gateway(self) -> None:
-        found = [
-            child
-            for child in psutil.Process(self.daemon.pid).children()
-            if "scheduler.gateway.command" in child.cmdline()
-        ]
-        for child in found:
-            child.kill()
-            child.wait()
+        for child in psutil.Process(self.daemon.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+                if "scheduler.gateway.command" in child.cmdline():
+                    child.kill()
+                    child.wait()
 
     @property
     def output(self) -> str:

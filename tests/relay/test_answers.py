@@ -92,3 +92,21 @@ def test_a_file_without_a_place_is_counted_and_fails_nothing(heard: Heard) -> No
     path = "/api/2.0/mlflow-artifacts/artifacts/job/a"
     assert heard.ask("PUT", path, b"x", authorization="Bearer token") == (200, {})
     assert len(heard.lost) == 1
+
+
+def test_what_our_library_tells_is_kept_as_it_is(heard: Heard) -> None:
+    body = b'{"params": {"lr": "0.1"}}\n\n{"points": []}'
+    assert heard.ask("POST", "/entries", body, authorization="Bearer token") == (204, None)
+    assert heard.entries == [{"params": {"lr": "0.1"}}, {"points": []}]
+
+
+@pytest.mark.parametrize("body", [b"# a note\n{}", b"[1]\n{}"])
+def test_what_is_no_entry_is_counted(heard: Heard, body: bytes) -> None:
+    heard.ask("POST", "/entries", body, authorization="Bearer token")
+    assert (heard.entries, [number for number, _ in heard.lost]) == ([{}], [1])
+
+
+def test_only_the_job_tells_entries(heard: Heard) -> None:
+    assert heard.ask("POST", "/entries", b"{}")[0] == 401
+    assert heard.ask("POST", "/entries", b"{}", authorization="Bearer other")[0] == 401
+    assert heard.entries == []

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from scheduler import run_logs
 from scheduler.clusters import environment
-from scheduler.clusters.environment import LOGGED, RESULTS
+from scheduler.clusters.environment import RESULTS
 from scheduler.clusters.library_fallback import CURRENT
 from scheduler.clusters.local import accounts, runner
 from scheduler.clusters.local.accounts import Account, account_of
@@ -407,8 +407,8 @@ class LocalCluster:
         folder = Path(environment.tracking_folder(launch, accounts.paths(launch.spec, account)))
         return {
             "variables": sorted(process.tracking),
-            "made": [str(folder), str(folder / RESULTS), str(folder / LOGGED)],
-            "folders": [str(folder / part) for part in (LOGGED, "wandb", "spools")],
+            "made": [str(folder), str(folder / RESULTS)],
+            "folders": [str(folder / part) for part in ("wandb", "spools")],
             "look_seconds": self._heartbeat_seconds,
             "record": str(self._state_dir / "relays" / f"{launch.job_id}-{launch.attempt}.json"),
             "settings": {
