@@ -133,7 +133,14 @@ class Wall:
 
 
 class Serving:
-    def __init__(self, folder: Path, *, look: bool = True, heartbeat_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        look: bool = True,
+        heartbeat_seconds: float = 30.0,
+        version: str = "1.2.3",
+    ) -> None:
         path = self.database = folder / "scheduler.db"
         self.logs = folder / "logs"
         self.url = ""  # of a gateway
@@ -168,7 +175,7 @@ class Serving:
             people=people,
             admins=frozenset({"root"}),
             policy="fifo_sharing",
-            version="1.2.3",
+            version=version,
             secrets=JobSecrets(folder),
             disk=folder,
             heard_at=lambda view: self.reports.heard_at({node.name for node in view.nodes}),
@@ -189,7 +196,7 @@ class Serving:
             logs=self.logs,
             admins=frozenset({"root"}),
             now=self.inbox.now,
-            version="1.2.3",
+            version=version,
             policies={"fifo": "first", "fifo_sharing": "first, sharing"},
             policy="fifo_sharing",
             seats=self.seats,

@@ -170,9 +170,14 @@ def shared(metrics: Sequence[Mapping[str, Record]]) -> list[tuple[str, list[Reco
     return [row for row in rows if sum(each is not None for each in row[1]) >= enough]
 
 
-def by_subject(name: str) -> tuple[bool, str]:
-    """Orders metrics: those of the training first."""
-    return name.startswith(("system.", "scheduler_")), name
+def by_subject(name: str) -> tuple[int, str]:
+    """Orders metrics: what a training came to, how it was steered, what its machine did."""
+    if name.startswith(("system.", "scheduler_")):
+        return 2, name
+    return int(_STEERING.fullmatch(name.lower()) is not None), name
+
+
+_STEERING = re.compile(r"(.*[/.])?(lr(-.*)?|learning_rate|epoch|(global_)?step|iteration|momentum)")
 
 
 def rises(name: str) -> bool:

@@ -97,17 +97,18 @@ def choose(known: Sequence[Mapping[str, Any]], jobs: int) -> list[str]:
         key=lambda each: (-each["jobs"], each["name"]),
     )
     metrics = sorted(
-        (each for each in known if each["name"].startswith("last.") and not _of_machine(each)),
+        (each for each in known if each["name"].startswith("last.") and not _subject(each)),
         key=lambda each: (-each["jobs"], each["name"]),
     )
     chosen += [each["name"] for each in params[:PARAMS_CHOSEN]]
     for each in metrics[:METRICS_CHOSEN]:
         name = each["name"].removeprefix("last.")
         chosen.append(f"{'max' if comparison.rises(name) else 'last'}.{name}")
-    return [*chosen, "seconds", "submitted_at"]
+    ended = any(each["name"] == "seconds" for each in known)
+    return [*chosen, *(["seconds"] if ended else []), "submitted_at"]
 
 
-def _of_machine(column: Mapping[str, Any]) -> bool:
+def _subject(column: Mapping[str, Any]) -> int:
     return comparison.by_subject(column["name"].removeprefix("last."))[0]
 
 

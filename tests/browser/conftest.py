@@ -17,7 +17,7 @@ import pytest
 from scheduler.access.identity import user_token
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.browser.visitor import Visitor, visitor
-from tests.gateway.serving_http import gateway
+from tests.gateway.serving_http import Gateway, Served, gateway
 from tests.serving import SECRET, Serving, by, of, serving
 from tests.support import eventually
 
@@ -71,21 +71,28 @@ class Site:
     url: str
     daemon: Serving
     visit: Callable[..., Visitor]
+    gateway: Gateway
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, str]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("gateway")
     with (
         serving(tmp_path_factory.mktemp("daemon")) as daemon,
-        gateway(f"127.0.0.1:{daemon.server.port}") as made,
+        gateway(f"127.0.0.1:{daemon.server.port}", "--folder", str(folder)) as made,
     ):
-        yield daemon, made.url
+        yield Served(daemon, made)
+
+
+@pytest.fixture(scope="module")
+def place(served: Served) -> tuple[Serving, str]:
+    return served.daemon, served.gateway.url
 
 
 @pytest.fixture
-def site(place: tuple[Serving, str], chromium: Browser) -> Iterator[Site]:
+def site(served: Served, chromium: Browser) -> Iterator[Site]:
     """Each visitor is logged in; at the end, no page may have made a mistake."""
-    daemon, url = place
+    daemon, url = served.daemon, served.gateway.url
     visitors = []
 
     def visit(user: str = "ada", **given: object) -> Visitor:
@@ -94,7 +101,7 @@ def site(place: tuple[Serving, str], chromium: Browser) -> Iterator[Site]:
         made.log_in(user_token(SECRET, user))
         return made
 
-    yield Site(url, daemon, visit)
+    yield Site(url, daemon, visit, served.gateway)
     for each in visitors:
         each.page.context.close()
         assert each.mistakes == []

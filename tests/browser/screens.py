@@ -12,14 +12,18 @@ import re
 import shutil
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import sync_playwright
 
 from demo.__main__ import FIRST, TRAIN, URGENT
+from scheduler.access.identity import user_token
+from tests.browser.sweeps import Sweep, make_grid
 from tests.browser.visitor import NARROW, WIDE, Visitor, visitor
 from tests.gateway.serving_http import gateway
+from tests.serving import SECRET, serving
 from tests.support import Daemon, Jobs
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ def main(readme: Path | None) -> None:
                 if readme:
                     _draw_for_readme(_person(browser, served.url, daemon, PICTURE, False), readme)
                 _draw_all(people, jobs)
+            _draw_sweep(browser, Path(folder))
         finally:
             daemon.end()
             browser.close()
@@ -59,6 +64,33 @@ def _begin(daemon: Daemon, folder: Path) -> Jobs:
     daemon.wait(lambda jobs: jobs["grid-2"].epochs_done >= 2)
     daemon.submit(*flags, *_longer(URGENT))
     return daemon.wait(lambda jobs: jobs["urgent"].epochs_done >= 2)
+
+
+def _draw_sweep(browser: Browser, folder: Path) -> None:
+    """What is shown of jobs that have logged."""
+    (folder / "api").mkdir()
+    (folder / "series").mkdir()
+    with (
+        serving(folder / "api", version=version("epoch-scheduler")) as daemon,
+        gateway(f"127.0.0.1:{daemon.server.port}", "--folder", str(folder / "series")) as served,
+    ):
+        jobs = make_grid(Sweep(daemon, served))
+        pages = {
+            "experiments": "/experiments",
+            "groups": "/experiments?group=param.net.depth&order=min.loss&ascending=true",
+            "metrics": f"/jobs/{jobs[0]}",
+        }
+        for size, dark in VIEWS:
+            person = visitor(browser, served.url, size, dark)
+            person.log_in(user_token(SECRET, "ada"))
+            for name, path in pages.items():
+                person.go(path)
+                _settle(person)
+                person.page.locator("tr.job, .plot canvas").first.wait_for()
+                shot = FOLDER / f"{name}-{size[0]}-{'dark' if dark else 'light'}.png"
+                person.page.screenshot(path=shot, full_page=True)
+            assert person.mistakes == []
+            person.page.context.close()
 
 
 def _longer(words: str) -> list[str]:

@@ -12,6 +12,7 @@ from scheduler.presentation.comparison import (
     ABSENT,
     all_equal,
     arguments,
+    by_subject,
     differing,
     flattened,
     identity,
@@ -135,3 +136,12 @@ def test_metrics_that_several_jobs_have_are_compared() -> None:
 def test_the_direction_of_a_metric_is_told_by_its_name() -> None:
     assert all(map(rises, ("val_acc", "AUROC", "test/f1", "mAP", "bleu", "top5", "images_per_sec")))
     assert not any(map(rises, ("loss", "val_loss", "perplexity", "lr", "error", "mapping_error")))
+
+
+def test_what_a_training_came_to_comes_before_what_it_was_steered_by_and_its_machine() -> None:
+    names = ["epoch", "lr", "lr-Adam", "system.cpu", "train/learning_rate", "val_loss", "x.lrs"]
+    assert sorted(names, key=by_subject) == [
+        *("val_loss", "x.lrs"),
+        *("epoch", "lr", "lr-Adam", "train/learning_rate"),
+        "system.cpu",
+    ]

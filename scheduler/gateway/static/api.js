@@ -79,6 +79,9 @@ async function content(answer, kind = "json") {
 
 export const bytesOf = async (answer) => new Uint8Array(await content(answer, "arrayBuffer"));
 
+/** The JSON at an address, which may be large. */
+export const getOnce = async (path, query) => content(await request(address(path, query)));
+
 /** The JSON at an address; unchanged answers are not transferred again. */
 export async function get(path, query) {
   const url = address(path, query);

@@ -8,7 +8,7 @@ import { Empty, Text } from "./parts.js";
 import { go, useAddress } from "./router.js";
 import { clock, printable } from "./words.js";
 
-const PLACES = [["/", "Now"], ["/jobs", "Jobs"], ["/people", "People"], ["/cluster", "Cluster"], ["/help", "Help"]];
+const PLACES = [["/", "Now"], ["/jobs", "Jobs"], ["/experiments", "Experiments"], ["/people", "People"], ["/cluster", "Cluster"], ["/help", "Help"]];
 
 function App() {
   const [session, setSession] = useState(null); // null: not asked yet; false: logged out
@@ -100,7 +100,7 @@ function Guarded({ parts, query }) {
 const Later = ({ name }) => html`<div class="head"><h1>${LATER[name] ?? "Not found"}</h1></div>
   <div class="panel"><div class="body"><${Empty}>${LATER[name] ? "This is not there yet."
     : html`There is no such page. <a href="/">Go to what happens now</a>.`}<//></div></div>`;
-const LATER = { compare: "Compare", experiments: "Experiments" };
+const LATER = { compare: "Compare" };
 
 // Loaded when they are first shown: nobody waits for a page that is not looked at.
 const PAGES = {
@@ -108,6 +108,7 @@ const PAGES = {
   jobs: () => import("./pages/jobs.js"),
   job: () => import("./pages/job.js"),
   log: () => import("./pages/log.js"),
+  experiments: () => import("./pages/experiments.js"),
   people: () => import("./pages/people.js"),
   cluster: () => import("./pages/cluster.js"),
   help: () => import("./pages/help.js"),

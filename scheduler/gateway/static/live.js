@@ -95,15 +95,16 @@ export function watch(watcher) {
  * What an address has to say, loaded again when an event touches it.
  *
  * Returns `{data, error, loading, reload}`. Data stay while they are loaded again. Loads never
- * overlap, and a busy scheduler makes them rarer, not the browser busier.
+ * overlap, and a busy scheduler makes them rarer, not the browser busier. `keeps`: data stay also when
+ * `keys` change, until there are others.
  */
-export function useLoaded(load, keys, touches = () => true, restMs = REST_MIN_MS) {
+export function useLoaded(load, keys, touches = () => true, restMs = REST_MIN_MS, keeps = false) {
   const [answer, setAnswer] = useState({ data: null, error: null, loading: true });
   const current = useRef({});
   useEffect(() => {
     const mine = { timer: null, busy: false, again: false, rest: restMs, ended: 0 };
     current.current = mine;
-    setAnswer({ data: null, error: null, loading: true });
+    setAnswer((before) => ({ data: keeps ? before.data : null, error: null, loading: true }));
 
     const run = async () => {
       [mine.timer, mine.busy, mine.again] = [null, true, false];

@@ -39,6 +39,13 @@ export function useAddress() {
   };
 }
 
+/** Each parameter of the address, as a list. */
+export function listsInAddress() {
+  const found = {};
+  for (const [name, value] of new URLSearchParams(location.search)) (found[name] ??= []).push(value);
+  return found;
+}
+
 function decoded(part) {
   try {
     return decodeURIComponent(part);

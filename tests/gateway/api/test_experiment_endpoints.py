@@ -55,7 +55,7 @@ def test_without_columns_the_table_has_what_differs_and_what_was_measured(
     served: Served, sweep: list[str]
 ) -> None:
     found = table(served, order="param.lr", ascending=True)
-    assert found["columns"] == ["param.lr", "last.loss", "max.val_acc", "seconds", "submitted_at"]
+    assert found["columns"] == ["param.lr", "last.loss", "max.val_acc", "submitted_at"]
     assert names(found) == ["run-3", "run-2", "run-1"]
     assert found["rows"][0]["values"][:3] == [0.001, 0.3, 0.7]
     known = {each["name"]: each for each in found["known"]}

@@ -4,6 +4,7 @@ import { html, useEffect, useState } from "../vendor/preact-htm.js";
 import { JobActions } from "../actions.js";
 import { now } from "../api.js";
 import { Dots } from "../chart.js";
+import { JobMetrics } from "../jobmetrics.js";
 import { sure, useLive, useTick } from "../live.js";
 import { LogView } from "../logview.js";
 import { Empty, Facts, Loaded, Panel, State, Text, jobPath } from "../parts.js";
@@ -35,6 +36,7 @@ function Whole({ reply, reload }) {
       <div>
         <${Panel} title=${WAITING.has(job.state) ? "Why it waits" : !live(job) ? "How it ended" : sure() ? "What it does" : "What it did"}>
           <${Progress} job=${job} /><${Facts} pairs=${text.fields} /><//>
+        <${JobMetrics} job=${job} />
         <${Panel} title="Attempts" note="with the epochs of each, and who trained beside it">
           <${Timeline} job=${job} story=${job.story} learned=${job.learned} /><//>
         <${Panel} title="Log" end=${html`<a href="${jobPath(job.id)}/log">open the whole log</a>`} body=${false}>

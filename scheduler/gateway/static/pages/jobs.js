@@ -1,16 +1,16 @@
 // All jobs: which ones is part of the address, so it can be copied.
 
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact-htm.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
 import { Cancel } from "../actions.js";
 import { now } from "../api.js";
 import { STATES, useJobs } from "../joblist.js";
 import { useTick } from "../live.js";
 import { Empty, JobLink, State, Text } from "../parts.js";
 import { go } from "../router.js";
+import { useVisible } from "../rows.js";
 import { ago, count, known, live, number, printable, shortId, span } from "../words.js";
 
 const PAGE = 100;
-const BEYOND = 12; // rows drawn above and below what is visible
 const TYPING_MS = 250;
 const FIELDS = [["user", "User"], ["project", "Project"], ["experiment", "Experiment"], ["label", "Label", "key=value"]];
 const COLUMNS = [
@@ -85,21 +85,8 @@ function Filters({ query, change }) {
 /** Only the visible rows are in the document. */
 function Rows({ list, query, change, chosen, choose }) {
   const box = useRef();
-  const [view, setView] = useState({ top: 0, height: 800, row: 38 });
   useTick(5);
-  useLayoutEffect(() => {
-    const measure = () => box.current && setView({
-      top: box.current.scrollTop,
-      height: box.current.clientHeight,
-      row: parseFloat(getComputedStyle(box.current).getPropertyValue("--row")) || 38,
-    });
-    measure();
-    const observer = new ResizeObserver(measure);
-    observer.observe(box.current);
-    return () => observer.disconnect();
-  }, []);
-  const first = Math.max(0, Math.floor(view.top / view.row) - BEYOND);
-  const last = Math.min(list.total ?? 0, Math.ceil((view.top + view.height) / view.row) + BEYOND);
+  const [first, last, row, onScroll] = useVisible(box, list.total ?? 0);
   const missing = last > list.jobs.length && list.cursor;
   useEffect(() => {
     if (missing) list.more();
@@ -112,7 +99,7 @@ function Rows({ list, query, change, chosen, choose }) {
   const rows = list.jobs.slice(first, last);
   const all = list.jobs.length > 0 && list.jobs.every((job) => chosen.has(job.id));
   return html`<div class="rows" ref=${box} tabindex="0" role="region" aria-label="the list of jobs"
-      onScroll=${() => setView((before) => ({ ...before, top: box.current.scrollTop }))}>
+      onScroll=${onScroll}>
     <table aria-rowcount=${(list.total ?? 0) + 1}>
       <thead><tr aria-rowindex="1">
         <th class="w-check"><input type="checkbox" aria-label="choose all loaded jobs" checked=${all}
@@ -120,11 +107,11 @@ function Rows({ list, query, change, chosen, choose }) {
         ${COLUMNS.map((column) => html`<${Heading} column=${column} query=${query} change=${change} />`)}
       </tr></thead>
       <tbody>
-        <tr class="space" aria-hidden="true"><td colspan="9" style=${{ height: `${first * view.row}px` }} /></tr>
+        <tr class="space" aria-hidden="true"><td colspan="9" style=${{ height: `${first * row}px` }} /></tr>
         ${rows.map((job, index) => html`<${Row} key=${job.id} job=${job} at=${first + index + 2}
           chosen=${chosen.has(job.id)} pick=${pick} />`)}
         <tr class="space" aria-hidden="true"><td colspan="9"
-          style=${{ height: `${Math.max(0, (list.total ?? 0) - first - rows.length) * view.row}px` }} /></tr>
+          style=${{ height: `${Math.max(0, (list.total ?? 0) - first - rows.length) * row}px` }} /></tr>
       </tbody>
     </table>
   </div>`;
