@@ -36,7 +36,7 @@ Take = Callable[[bytes], None]
 
 
 class Ears:
-    """LoggedRuns until `end` is readable, and then as long as something still arrives."""
+    """Runs until `end` is readable, and then as long as something still arrives."""
 
     def __init__(
         self,
