@@ -1,7 +1,7 @@
 """Lines that are written without a relay: to entries of the jobs to which they belong.
 
-A job writes for itself. A person names a job of theirs in each line, by the tag `job`. A node, whose
-Telegraf tells of its CPUs and disks, writes for itself as well. Pure.
+A job writes for itself. A person names a job of theirs in each line, by the tag `job`. A node, with
+a Telegraf that tells of its CPUs and disks, writes for itself as well. Pure.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class LinesOfJobs:
             job = dict(point.tags).get(JOB)
             if job is None:
                 found.refused.append(
-                    f"a line without the tag {JOB}: only the token of a job or of a node tells whose"
-                    " it is"
+                    f"a line without the tag {JOB}: only the token of a job or node tells whose it"
+                    " is"
                 )
                 continue
             own = tuple(pair for pair in point.tags if pair[0] != JOB)
