@@ -49,7 +49,7 @@ RESERVED_ENVIRONMENT = frozenset(
 )
 
 HEARTBEATS_PER_EPOCH = 10
-RESULTS = "results"  # a part of the folder for tracking
+RESULTS, TENSORBOARD, WANDB = "results", "tensorboard", "wandb"  # parts of the folder for tracking
 PORTS = range(10_000, 30_000)  # below the ports that Linux gives to outgoing connections
 
 
@@ -141,11 +141,17 @@ def tracking(
         "MLFLOW_RUN_ID": launch.job_id,
         "MLFLOW_EXPERIMENT_NAME": spec.experiment or spec.project or "Default",
     }
-    wandb = {"WANDB_MODE": "offline", "WANDB_DIR": folder, "WANDB_RUN_ID": launch.job_id}
+    wandb = {
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": folder,
+        "WANDB_RUN_ID": launch.job_id,
+        "WANDB_X_TRANSACTION_LOG_FLUSH_INTERVAL": "1",  # seconds
+    }
     others = {
         "JOBMONITOR_TELEGRAF_HOST": "127.0.0.1",
         "JOBMONITOR_TELEGRAF_PORT": telegraf or port,
         "JOBMONITOR_RESULTS_DIR": f"{folder}/{RESULTS}",
+        "TENSORBOARD_DIR": f"{folder}/{TENSORBOARD}",
         "KUBEPROFILER_RELAY": f"127.0.0.1:{port}",
     }
     if any(name.startswith("MLFLOW_TRACKING_") for name in given):

@@ -76,15 +76,16 @@ class Link:
         plain = socket.create_connection(where, timeout=ANSWER_SECONDS)
         connection = self._tls.wrap_socket(plain) if self._tls else plain
         with contextlib.closing(connection):
-            connection.sendall("\r\n".join([*head, "", ""]).encode("latin-1"))
-            if isinstance(body, bytes):
-                connection.sendall(body)
-            else:
-                while piece := body.read(PIECE_BYTES):
-                    connection.sendall(piece)
+            failure = _send(connection, "\r\n".join([*head, "", ""]).encode("latin-1"), body)
             answer = bytearray()
-            while len(answer) < ANSWER_BYTES_MAX and (data := connection.recv(65536)):
-                answer += data
+            try:
+                while len(answer) < ANSWER_BYTES_MAX and (data := connection.recv(65536)):
+                    answer += data
+            except OSError:
+                if not answer:
+                    raise
+            if failure and not answer:
+                raise failure
         first, _, rest = bytes(answer).partition(b"\r\n\r\n")
         lines = first.decode("latin-1").split("\r\n")
         status = int(lines[0].split(" ")[1]) if lines[0].startswith("HTTP/1.") else 0
@@ -97,6 +98,21 @@ class Link:
         if "chunked" in found.get("transfer-encoding", ""):
             rest = _unchunk(rest)
         return status, found, rest
+
+
+def _send(connection: socket.socket, head: bytes, body: bytes | BinaryIO) -> OSError | None:
+    """Returns why it could not be sent to its end: whoever refuses a body before it was read has
+    answered nevertheless."""
+    try:
+        connection.sendall(head)
+        if isinstance(body, bytes):
+            connection.sendall(body)
+        else:
+            while piece := body.read(PIECE_BYTES):
+                connection.sendall(piece)
+    except (ConnectionResetError, BrokenPipeError) as error:
+        return error
+    return None
 
 
 class Delivery:

@@ -7,6 +7,7 @@ with a thousand steps in a second wakes the relay some fifty times and not a tho
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 import struct
@@ -36,7 +37,7 @@ Take = Callable[[bytes], None]
 
 
 class Ears:
-    """Runs until `end` is readable, and then as long as something still arrives."""
+    """Hears until `end` has ended, and then as long as something still arrives."""
 
     def __init__(
         self,
@@ -47,10 +48,12 @@ class Ears:
         open_file: Opening,
         take: Take,
         lose: Callable[[int, str], None],
+        take_word: Take,
     ) -> None:
         """`open_file` says where the body of a request goes; `take` is given lines that arrived
-        together, and `lose` how many datagrams nobody read."""
+        together, `lose` how many datagrams nobody read, and `take_word` what the runner says."""
         self._listener, self._datagrams, self._end = listener, datagrams, end
+        self._take_word = take_word
         self._answer, self._open_file, self._take, self._lose = answer, open_file, take, lose
         self._selector = selectors.DefaultSelector()
         self._connections: dict[socket.socket, Connection] = {}
@@ -62,7 +65,7 @@ class Ears:
             datagrams.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         self._selector.register(datagrams, selectors.EVENT_READ, self._read_datagrams)
-        self._selector.register(end, selectors.EVENT_READ, None)
+        self._selector.register(end, selectors.EVENT_READ, self._read_end)
         self.ended = False
 
     def listen(self, seconds: float) -> bool:
@@ -76,11 +79,7 @@ class Ears:
             self._listens_again_at = 0.0
         came = False
         for key, _ in ready:
-            if key.data is None:
-                self._selector.unregister(self._end)
-                self.ended = True
-            else:
-                came = key.data() or came
+            came = key.data() or came
         return came
 
     def close(self) -> None:
@@ -93,6 +92,15 @@ class Ears:
         for peer, connection in list(self._connections.items()):
             if connection.heard_at < oldest:
                 self._hang_up(peer)
+
+    def _read_end(self) -> bool:
+        word = os.read(self._end, RECEIVE_BYTES)
+        if word:
+            self._take_word(word)
+        else:
+            self._selector.unregister(self._end)
+            self.ended = True
+        return False
 
     # --- datagrams --------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ from scheduler.relay.hearing import Ears
 from scheduler.relay.http import Incoming, Response
 from scheduler.relay.mlflow_runs import LoggedRuns
 from scheduler.relay.spool import Spool
+from scheduler.relay.watching import Watching
 
 SPOOLS, SAID, MLFLOW = "spools", "relay.log", "mlflow.json"
 OUTBOX = "outbox"
@@ -39,6 +41,8 @@ class Settings(NamedTuple):
     experiment: str = ""
     spool_bytes_max: int = 256 * 2**20
     linger_seconds: float = 300.0
+    folders: Sequence[str] = ()  # what the training writes there for TensorBoard or wandb is read
+    resumed: bool = False  # it goes on with epochs that are done
 
 
 def take_rights(settings: Settings) -> None:
@@ -59,6 +63,7 @@ def live(settings: Settings, listener: int, datagrams: int, end: int) -> int:
         relay.answers.open_file,
         relay.answers.take_lines,
         relay.spool.lose,
+        relay.take_word,
     )
     relay.hear(ears)
     relay.finish()
@@ -82,6 +87,15 @@ class Relay:
         self.answers = Answers(
             self._add, self.spool.lose, time.time_ns, self._runs, settings.token, outbox
         )
+        self._watching = Watching(
+            self._folder.parent,
+            settings.attempt,
+            settings.resumed,
+            settings.folders,
+            self.spool,
+            self._say,
+        )
+        self._words = b""  # of the runner, without the end of the last line
         self._thread = DeliveryThread(
             [
                 ArtifactDelivery(outbox, self._link, settings.attempt, self._add, self._say),
@@ -92,16 +106,41 @@ class Relay:
         )
 
     def hear(self, ears: Ears) -> None:
-        """Until the training has ended and nothing more arrives."""
+        """Until the training has ended, nothing more arrives, and its files are read."""
         self._thread.start()
-        quiet_since = time.monotonic()
-        while not ears.ended or time.monotonic() - quiet_since < QUIET_SECONDS:
-            if ears.listen(QUIET_SECONDS if ears.ended else LOOK_SECONDS):
+        quiet_since, read_until = time.monotonic(), float("inf")
+        while time.monotonic() - quiet_since < QUIET_SECONDS or not ears.ended:
+            patience = QUIET_SECONDS if ears.ended else LOOK_SECONDS
+            if ears.listen(0 if self._read_files() else patience):
+                quiet_since = time.monotonic()
+            if ears.ended and read_until == float("inf"):
+                self._watching.look_again()
+                read_until = time.monotonic() + self.settings.linger_seconds
+            if self._watching.unread and time.monotonic() < read_until:
                 quiet_since = time.monotonic()
             ears.hang_up_idle()
             self._runs.save()
         ears.close()
         self._runs.save_all()
+        self._watching.close()
+
+    def _read_files(self) -> bool:
+        """Returns whether there is more."""
+        try:
+            more = self._watching.step()
+        except Exception as error:  # noqa: BLE001  # a bug of ours: the relay goes on
+            self._say(f"a bug: {error!r}")
+            return False
+        if more or self.spool.waiting():
+            self._thread.wake()
+        return more
+
+    def take_word(self, word: bytes) -> None:
+        """The runner names files that the training has open: a path in each line, as JSON."""
+        *lines, self._words = (self._words + word).split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError):
+                self._watching.name(str(json.loads(line)))
 
     def finish(self) -> None:
         """Delivers what is left. The rest is for the next relay of the job, or the daemon's."""

@@ -2,7 +2,8 @@
 
 A spool is a folder of segments, each named by the number of its first entry. A line that begins
 with `#` is not an entry but a note: how far a watched file had been read when the entries before it
-were written. So an entry and what it was read from are never apart, however the relay ends.
+were written. So an entry and what it was read from are never apart, however the relay ends. Each
+segment begins with all that was noted before it.
 
 Each entry is in the hands of the kernel before its sender is answered, so that it survives a kill
 of the relay. `sync` hands it to the disk; the loss of power costs what came after the last one.
@@ -75,21 +76,33 @@ class Spool:
 
     # --- adding -----------------------------------------------------------------------------
 
-    def add(self, entries: Sequence[bytes], notes: dict[str, int] | None = None) -> bool:
-        """Each entry is one line of JSON without its end. False: they had no place."""
+    def add(
+        self,
+        entries: Sequence[bytes],
+        notes: dict[str, int] | None = None,
+        kept_elsewhere: bool = False,
+    ) -> bool:
+        """Each entry is one line of JSON without its end. False: they had no place, and are lost
+        unless they are `kept_elsewhere`."""
         with self._lock:
+            count = (lambda number: None) if kept_elsewhere else self._count
             if self._unwritten:
                 lost = [_lost(n, why) for why, n in self._unwritten.items()]
                 if not self._write(lost, {}):
-                    self._count(len(entries))
+                    count(len(entries))
                     return False
                 self._unwritten.clear()
             if not self._write([*self._fit(entries)], notes or {}):
-                self._count(len(entries))
+                count(len(entries))
                 return False
             self.noted.update(notes or {})
             self._make_room()
             return True
+
+    @property
+    def is_half_full(self) -> bool:
+        """Then what can wait should."""
+        return self.waiting() > 0 and self._bytes() > self._bytes_max // 2
 
     def lose(self, number: int, why: str) -> None:
         """Tells the gateway what never became an entry."""
@@ -123,11 +136,13 @@ class Spool:
             return True
         lines = b"".join(entry + b"\n" for entry in entries)
         if notes:
-            lines += NOTE + json.dumps(notes).encode() + b"\n"
+            lines += _note(notes)
         try:
             segment = self._open_segment()
         except OSError:
             return False
+        if self.noted and not segment.size:
+            lines = _note(self.noted) + lines
         try:
             written = os.write(self._file, lines)
         except OSError:
@@ -314,6 +329,24 @@ def take_lock(path: Path) -> int:
         os.close(file)
         return -1
     return file
+
+
+def noted_in(folder: Path) -> dict[str, int]:
+    """What the spool in this folder has noted, whoever has its lock."""
+    noted: dict[str, int] = {}
+    try:
+        newest = max(each for each in folder.iterdir() if each.name.endswith(SUFFIX))
+        with newest.open("rb") as file:
+            for line in file:
+                if line.startswith(NOTE) and line.endswith(b"\n"):
+                    noted.update(read_note(line))
+    except (OSError, ValueError):
+        pass
+    return noted
+
+
+def _note(notes: dict[str, int]) -> bytes:
+    return NOTE + json.dumps(notes).encode() + b"\n"
 
 
 def read_note(line: bytes) -> dict[str, int]:

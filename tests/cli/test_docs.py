@@ -13,13 +13,7 @@ from pathlib import Path
 from tests.cli.conftest import MAINS
 from tests.support import BIN, Daemon
 
-LOOKS = (
-    "scheduler-state",
-    "scheduler-get-logs",
-    "scheduler-open",
-    "scheduler-compare",
-    "scheduler-metrics",
-)
+LOOKS = ("scheduler-state", "scheduler-get-logs", "scheduler-open", "scheduler-compare")
 PATIENCE_SECONDS = 20.0
 END = "-- the end of one example --"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"

@@ -35,4 +35,6 @@ def test_a_script_is_tracked_through_a_preemption_and_kills(job: TrackedJob) -> 
     assert (accuracy["last"], accuracy["last_step"]) == ("NaN", EPOCHS - 1)
     assert job.pairs("params") == {"lr": "0.1", "model": "resnet", "layers": "[64, 32]"}
     assert job.pairs("tags")["team"] == "vision"
-    assert [each for each in job.troubles() if "artifact" not in each[1]] == [], job.said()
+    assert job.troubles() == [], job.said()
+    assert job.artifact("models/weights.bin") == bytes(range(256)) * 1000
+    assert job.artifact("notes/summary.txt") == b"it went well"

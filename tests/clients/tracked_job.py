@@ -47,6 +47,7 @@ class TrackedJob:
     daemon: Daemon
     gate: Gate
     snapshots: Path
+    code: Path  # in which the script runs
     url: str  # of the gateway
     id: str = ""
 
@@ -60,30 +61,39 @@ class TrackedJob:
         }
         self.id = self.daemon.submit(
             *("--num_gpus", "1", "--snapshots_dir", str(self.snapshots), "--retries", "3"),
+            *("--custom_dir", str(self.code)),
             *(word for pair in variables.items() for word in ("--env", "=".join(pair))),
             *("--max_epochs", str(EPOCHS), "--script_path", str(TRAININGS / script)),
             *("job", *words),
         )
 
-    def train_through_hardship(self) -> None:
-        """From its first step to its last."""
-        self.gate.await_ring()
+    def train_through_hardship(self, written_to: str = "") -> None:
+        """From its first step to its last. `written_to`: a metric that is read from files; those of
+        a training that ends within a second may be overlooked, or not be written."""
+
+        def arrives(epochs: int) -> None:
+            self.gate.await_ring()
+            if written_to:
+                known = epochs * STEPS - 1  # wandb keeps a step back until the next one begins
+                eventually(lambda: len(self.values("metrics", written_to, run="")) >= known)
+
+        arrives(1)
         self.kill_gateway()
         self.gate.open()
-        self.gate.await_ring()  # the second epoch has logged: this one is stopped
+        arrives(2)  # this epoch is its last one for now
         self.daemon.submit("--num_gpus", "1", "--priority", "10", "urgent", "--", "true")
         self.daemon.wait_state(job="STOPPING")
         self.gate.open()
         self.daemon.wait_state(urgent="FINISHED")
-        self.gate.await_ring()
+        arrives(3)
         self.kill_gateway()
         self.gate.open()
-        self.gate.await_ring()  # the fourth epoch has logged: this one is repeated
+        arrives(4)  # this one is repeated
         self.kill()
         self.gate.await_ring()
         self.kill_gateway()
         self.gate.open()
-        self.gate.await_ring()
+        arrives(5)
         self.gate.open()
         jobs = self.daemon.wait(lambda jobs: jobs["job"].state in ("FINISHED", "FAILED"))
         assert jobs["job"].state == "FINISHED", self.output
@@ -109,8 +119,14 @@ class TrackedJob:
     # --- what the gateway has -------------------------------------------------------------------
 
     def ask(self, path: str, **query: str) -> Any:
+        return self._get(path, query).json()
+
+    def artifact(self, path: str) -> bytes:
+        return self._get(f"/api/v1/jobs/{self.id}/artifacts/{path}", {}).content
+
+    def _get(self, path: str, query: Mapping[str, str]) -> httpx.Response:
         """Again if it was just killed."""
-        answers: list[Any] = []
+        answers: list[httpx.Response] = []
 
         def answered() -> bool:
             with contextlib.suppress(httpx.TransportError):
@@ -122,7 +138,7 @@ class TrackedJob:
                     timeout=60,
                 )
                 assert answer.status_code in (200, 503), answer.text
-                answers[:] = [answer.json()] if answer.status_code == 200 else []
+                answers[:] = [answer] if answer.status_code == 200 else []
             return bool(answers)
 
         eventually(answered)
@@ -183,9 +199,10 @@ def tracked_job(folder: Path) -> Iterator[TrackedJob]:
         "SCHEDULER_HEARTBEAT_SECONDS": "1",
     }
     daemon.start()
-    gate = Gate(folder / "gate")
+    gate, code = Gate(folder / "gate"), folder / "code"
+    code.mkdir()
     try:
-        yield TrackedJob(daemon, gate, folder / "snapshots", url_of(daemon))
+        yield TrackedJob(daemon, gate, folder / "snapshots", code, url_of(daemon))
     finally:
         gate.close()
         daemon.end()

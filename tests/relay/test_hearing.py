@@ -21,6 +21,7 @@ class Listening:
         self.requests: list[Incoming] = []
         self.lines: list[bytes] = []
         self.lost = 0
+        self.words: list[bytes] = []
         listener, datagrams = bind()
         self.port = listener.getsockname()[1]
         end, self._end = os.pipe()
@@ -32,6 +33,7 @@ class Listening:
             lambda request: None,
             self._take,
             self._lose,
+            self.words.append,
         )
         self._sockets = listener, datagrams
         self._pipe = end
@@ -53,6 +55,9 @@ class Listening:
 
     def _lose(self, number: int, why: str) -> None:
         self.lost += number
+
+    def tell(self, word: bytes) -> None:
+        os.write(self._end, word)
 
     def close(self) -> None:
         os.close(self._end)
@@ -129,3 +134,11 @@ def test_one_connection_too_many_is_told_to_come_later(ears: Listening) -> None:
         assert late.recv(100).startswith(b"HTTP/1.1 503")
     for peer in peers:
         peer.close()
+
+
+def test_what_the_runner_says_is_not_its_end(ears: Listening) -> None:
+    ears.tell(b'"/a"\n')
+    eventually(lambda: ears.words == [b'"/a"\n'])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mouth:
+        mouth.sendto(b"a v=1", ("127.0.0.1", ears.port))
+        eventually(lambda: ears.lines == [b"a v=1"])

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from scheduler import run_logs
 from scheduler.clusters import environment
-from scheduler.clusters.environment import RESULTS
+from scheduler.clusters.environment import RESULTS, TENSORBOARD, WANDB
 from scheduler.clusters.library_fallback import CURRENT
 from scheduler.clusters.local import accounts, runner
 from scheduler.clusters.local.accounts import Account, account_of
@@ -404,11 +404,16 @@ class LocalCluster:
         wanted = self._tracking
         if wanted is None or not process.tracking:
             return None
-        folder = Path(environment.tracking_folder(launch, accounts.paths(launch.spec, account)))
+        paths = accounts.paths(launch.spec, account)
+        folder = Path(environment.tracking_folder(launch, paths))
+        watched = [str(folder / part) for part in (WANDB, TENSORBOARD, RESULTS)]
+        watched.append(f"{paths.snapshots}/{launch.job_id}")
         return {
             "variables": sorted(process.tracking),
-            "made": [str(folder), str(folder / RESULTS)],
-            "folders": [str(folder / part) for part in ("wandb", "spools")],
+            "made": [str(folder / part) for part in (TENSORBOARD, RESULTS)],
+            "folders": [*watched, str(folder / "spools")],
+            "places": _shared_places(process),
+            "renamed": (runner.OLD_SNAPSHOTS, paths.snapshots),
             "look_seconds": self._heartbeat_seconds,
             "record": str(self._state_dir / "relays" / f"{launch.job_id}-{launch.attempt}.json"),
             "settings": {
@@ -422,8 +427,18 @@ class LocalCluster:
                 "folder": str(folder),
                 "spool_bytes_max": wanted.spool_mib * 2**20,
                 "linger_seconds": wanted.linger_seconds,
+                "folders": watched,
+                "resumed": launch.epochs_done > 0,
             },
         }
+
+
+def _shared_places(process: TrainingProcess) -> list[str]:
+    """Where a script may write logs that other jobs write as well."""
+    given = [process.environment.get(name, "") for name in ("TENSORBOARD_DIR", "WANDB_DIR")]
+    customary = ("runs", "logs", "lightning_logs", "wandb")
+    names = [*customary, *(folder for folder in given if folder)]
+    return [str(Path(process.directory, name)) for name in names]
 
 
 def _script(spec: JobSpec, program: str, arguments: Sequence[str]) -> dict[str, object]:

@@ -19,29 +19,38 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from scheduler.clusters.local.written_logs import has_logs, left_logs, open_logs
 
 PROGRAM = f"{os.path.abspath(__file__).rsplit('/clusters/', 1)[0]}/relay/__main__.py"
 PORT = "RELAY_PORT"  # stands in the variables of a training for the number
 TRIES = 20  # for a number that is free for datagrams and for connections
 DATAGRAM_BUFFER_BYTES = 4 * 2**20
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 60.0  # after a relay that ended too early
-ENTRIES_MAX = 200  # of the watched folders, in one look
+FIRST_LOOK_SECONDS = 0.25  # at what the training has open; later ones are rarer
 SO_RCVBUFFORCE = 33
 
 
 class RelayStart(threading.Thread):
-    def __init__(self, wanted: Mapping[str, Any]) -> None:
-        """`wanted`: as in `launch.json`. Raises OSError if no port can be had."""
+    def __init__(self, wanted: Mapping[str, Any], pids: Callable[[], Iterable[int]]) -> None:
+        """`wanted`: as in `launch.json`. `pids`: the processes of the training, at that moment.
+        Raises OSError if no port can be had."""
         super().__init__(name="relay", daemon=True)
         self._settings, self._record = wanted["settings"], wanted["record"]
         self._folders, self._look_seconds = wanted["folders"], wanted["look_seconds"]
+        self._places, self._renamed = wanted["places"], wanted["renamed"]
+        self._pids, self._seen = pids, set[int]()
+        self._began_at = time.time()
         self._listener, self._datagrams = bind()
         self.port = self._listener.getsockname()[1]
         self._ended, self._end = os.pipe()
         self._died, self._die = os.pipe()
         self._leash = -1
+        self._logs: set[str] = set()  # files that the training writes, wherever they are
+        self._told: set[str] = set()  # of these, those that the relay knows
         self._lock = threading.Lock()
         self._pid: int | None = None
 
@@ -49,24 +58,31 @@ class RelayStart(threading.Thread):
         return {name: text.replace(PORT, str(self.port)) for name, text in texts.items()}
 
     def run(self) -> None:
-        pause = PAUSE_SECONDS
-        while True:
-            if self._is_needed(self._look_seconds):
-                self._start()
-                self._wait(self._died, None)
-                if self._wait(self._ended, pause):
-                    return
+        """Looks often at first, so that a short training is not over before the first look."""
+        pause, look = PAUSE_SECONDS, min(FIRST_LOOK_SECONDS, self._look_seconds)
+        self._seen.update(self._pids())
+        while not self._wait(0, self._ended):
+            if self.pid is None:
+                if self._is_needed(look):
+                    self._start()
+            elif self._wait(look, self._ended, self._died) == self._died:
+                os.read(self._died, 1)
+                self._wait(pause, self._ended)
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
-            elif self._wait(self._ended, 0):
-                return
+            else:
+                self._find_logs()
+            self._tell_logs()
+            look = min(2 * look, self._look_seconds)
 
     def finish(self) -> None:
         """After the training: what it sent last needs a relay, too."""
         os.close(self._end)
-        os.write(self._die, b"!")
         self.join()
+        job_id = self._settings["job_id"]
+        self._logs |= left_logs(self._places, self._logs, self._began_at, self._seen, job_id)
         if self.pid is None and self._is_needed(0):
             self._start()
+        self._tell_logs()
         if self._leash >= 0:
             os.close(self._leash)
 
@@ -85,22 +101,40 @@ class RelayStart(threading.Thread):
 
     def _is_needed(self, seconds: float) -> bool:
         """Waits for so long at most."""
-        ready = select.poll()
-        for socket_ in (self._listener, self._datagrams):
-            ready.register(socket_, select.POLLIN)
-        ready.register(self._ended, select.POLLIN)
-        found = {file for file, _ in ready.poll(seconds * 1000)}
-        if found - {self._ended}:
+        if self._wait(seconds, self._listener.fileno(), self._datagrams.fileno(), self._ended) in (
+            self._listener.fileno(),
+            self._datagrams.fileno(),
+        ):
             return True
-        return any(has_files(folder) for folder in self._folders)
+        self._find_logs()
+        return bool(self._logs) or any(has_logs(folder) for folder in self._folders)
 
-    def _wait(self, file: int, seconds: float | None) -> bool:
+    def _find_logs(self) -> None:
+        pids = [*self._pids()]
+        self._seen.update(pids)
+        for path in open_logs(pids):
+            place, real = self._renamed
+            if place and path.startswith(f"{place}/"):  # as the training sees it
+                path = real + path[len(place) :]
+            self._logs.add(path)
+
+    def _tell_logs(self) -> None:
+        """What cannot be told now is told at the next look."""
+        if self.pid is None:
+            return
+        for path in sorted(self._logs - self._told):
+            line = json.dumps(path).encode() + b"\n"
+            with contextlib.suppress(OSError):
+                if os.write(self._leash, line) == len(line):
+                    self._told.add(path)
+
+    def _wait(self, seconds: float, *files: int) -> int | None:
+        """Returns the first of the files that is ready."""
         ready = select.poll()
-        ready.register(file, select.POLLIN)
-        found = bool(ready.poll(None if seconds is None else seconds * 1000))
-        if found and file == self._died:
-            os.read(file, 1)
-        return found
+        for file in files:
+            ready.register(file, select.POLLIN)
+        found = {file for file, _ in ready.poll(seconds * 1000)}
+        return next((file for file in files if file in found), None)
 
     def _start(self) -> None:
         text = json.dumps(self._settings).encode() + b"\n"
@@ -109,12 +143,14 @@ class RelayStart(threading.Thread):
         if self._leash >= 0:
             os.close(self._leash)
         leash, self._leash = os.pipe()
+        self._told.clear()
         try:
             os.write(self._leash, text)  # it fits into the pipe
+            os.set_blocking(self._leash, False)  # a relay that hangs must not hold up anybody
             with self._lock:  # so that it is known before its end can be seen
                 self._pid = spawn(leash, self._listener.fileno(), self._datagrams.fileno())
         except OSError:
-            os.write(self._die, b"!")  # it is tried again
+            self._wait(PAUSE_SECONDS, self._ended)  # it is tried again
         finally:
             os.close(leash)
 
@@ -161,25 +197,6 @@ def spawn(leash: int, listener: int, datagrams: int) -> int:
         os.execve(sys.executable, [sys.executable, "-I", "-S", PROGRAM], {})
     finally:
         os._exit(127)
-
-
-def has_files(folder: str) -> bool:
-    """Whether there is a file below it, of the first that are found."""
-    left, folders = ENTRIES_MAX, [folder]
-    while folders and left > 0:
-        try:
-            with os.scandir(folders.pop()) as found:
-                for entry in found:
-                    left -= 1
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    else:
-                        return True
-                    if left <= 0:
-                        break
-        except OSError:
-            continue
-    return False
 
 
 def keep(path: str, text: bytes) -> None:

@@ -1,7 +1,7 @@
 """The runner of one training: starts it, records how it ends, and kills what it leaves behind.
 
 It runs as `python -I -S runner.py RUN_DIR` in a session of its own, so that a restart or death of
-the daemon affects no training. It imports only the standard library and three modules of ours, all
+the daemon affects no training. It imports only the standard library and four modules of ours, all
 of it at the start, because the installation may be replaced while a training runs. The training
 writes its output into a pipe, and the runner writes it to the log, so that the log cannot fill the
 disk. A training does not survive its runner. Into its run folder the runner writes
@@ -146,8 +146,9 @@ def make_relay(launch: dict[str, Any], log: int) -> RelayStart | None:
         return None
     environment, names = launch["environment"], launch["tracking"]["variables"]
     variables = {name: environment.pop(name) for name in names}
+    relay: RelayStart
     try:
-        relay = RelayStart(launch["tracking"])
+        relay = RelayStart(launch["tracking"], lambda: descendants(relay))
     except OSError as error:
         os.write(log, f"[epoch-scheduler] nothing is tracked: {error.strerror}\n".encode())
         return None
@@ -390,6 +391,19 @@ def children(relay: RelayStart | None = None) -> list[int]:
     """All but the relay."""
     own, spared = os.getpid(), relay and relay.pid
     return [pid for pid, stat in processes() if stat.parent == own and pid != spared]
+
+
+def descendants(relay: RelayStart | None) -> list[int]:
+    """Those, and theirs."""
+    parents: dict[int, list[int]] = {}
+    for pid, stat in processes():
+        parents.setdefault(stat.parent, []).append(pid)
+    found, left = list[int](), [os.getpid()]
+    while left:
+        more = [pid for pid in parents.get(left.pop(), ()) if relay is None or pid != relay.pid]
+        found += more
+        left += more
+    return found
 
 
 class Stat(NamedTuple):

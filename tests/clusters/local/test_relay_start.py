@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from scheduler.clusters.local.cluster import Tracking
 from scheduler.clusters.local.runner import processes
 from tests.clusters.machine import Machine, machine
 from tests.relay.receiver import Receiver
+from tests.relay.written_files import history, log, scalars
 from tests.support import eventually
 
 BY_HTTP = """
@@ -126,3 +129,60 @@ def test_a_job_keeps_its_own_server_and_ours_is_not_told_its_token(tracked: Mach
         "MLFLOW_TRACKING_URI=http://elsewhere:5000",
         "WANDB_MODE=online",
     ]
+
+
+WRITES = """
+import os, sys
+path, go_on, *portions = sys.argv[1:]
+file = open(path, "ab", buffering=0)
+for portion in portions:
+    file.write(bytes.fromhex(portion))
+    print("written", flush=True)
+    while not os.path.exists(go_on):
+        pass
+"""
+
+
+def test_a_file_that_a_training_has_open_is_read_wherever_it_is(
+    tracked: Machine, receiver: Receiver, tmp_path: Path
+) -> None:
+    """Also by a relay that takes the place of one that was killed."""
+    path, go_on = tmp_path / "events.out.tfevents.1700000000.host", tmp_path / "go_on"
+    portions = [scalars(range(3)).hex(), scalars(range(3, 6)).hex()]
+    before = relays()
+    key = tracked.script(WRITES, str(path), str(go_on), *portions)
+    eventually(lambda: [point[4] for point in receiver.points] == [0, 1, 2])
+    for pid in relays() - before:
+        os.kill(pid, signal.SIGKILL)
+    go_on.touch()
+    tracked.wait_until_over(key)
+    eventually(lambda: [point[4] for point in receiver.points] == [*range(6)])
+
+
+def test_a_file_that_was_closed_at_once_is_read_if_it_bears_the_process(
+    tracked: Machine, receiver: Receiver, tmp_path: Path
+) -> None:
+    text = f"""
+import os, pathlib
+runs = pathlib.Path("runs"); runs.mkdir()
+name = f"events.out.tfevents.1700000000.host.{{os.getpid()}}.0"
+(runs / name).write_bytes(bytes.fromhex("{scalars(range(3)).hex()}"))
+(runs / "events.out.tfevents.1700000000.host.1.0").write_bytes(b"of another job")
+"""
+    tracked.wait_until_over(tracked.script(text, custom_dir=str(tmp_path)))
+    eventually(lambda: [point[4] for point in receiver.points] == [0, 1, 2])
+    assert not any("lost" in entry for entry in receiver.entries)
+
+
+def test_folders_of_the_job_are_read(tracked: Machine, receiver: Receiver) -> None:
+    text = f"""
+import os, pathlib
+for number, folder in enumerate(("TENSORBOARD_DIR", "JOBMONITOR_RESULTS_DIR")):
+    path = pathlib.Path(os.environ[folder], f"events.out.tfevents.170000000{{number}}.host")
+    path.write_bytes(bytes.fromhex("{scalars([7]).hex()}"))
+wandb = pathlib.Path(os.environ["WANDB_DIR"], "wandb", "offline-run-1", "run-x.wandb")
+wandb.parent.mkdir(parents=True)
+wandb.write_bytes(bytes.fromhex("{log(history(8, acc=1)).hex()}"))
+"""
+    tracked.wait_until_over(tracked.script(text))
+    eventually(lambda: sorted(point[4] for point in receiver.points) == [7, 7, 8])
