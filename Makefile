@@ -25,7 +25,7 @@ STOPS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks test-clients first-hour image screens map lives mutants \
+.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks test-clients telegraf first-hour image screens map lives mutants \
 	bench figures man proto lock clean
 
 help:  ## list the targets
@@ -96,6 +96,9 @@ $(INSTALLED_CLIENTS)/ready: requirements/clients.lock
 
 test-clients: $(READY) $(INSTALLED_CLIENTS)/ready  ## test scripts with the real MLflow, wandb, TensorBoard and Telegraf clients (0.4 GB, once)
 	CLIENTS=$(INSTALLED_CLIENTS)/bin/python $(BIN)/python -m pytest -m clients -rs --durations=10
+
+telegraf: $(READY)  ## build Telegraf for tests/clients, once, in ~/.cache: five minutes of CPU
+	$(BIN)/python -m tests.clients.telegraf
 
 first-hour: $(READY)  ## type README's lines on bare Debians: needs root and debootstrap, half an hour
 	$(BIN)/python -m pytest -m first_hour -rs --durations=0

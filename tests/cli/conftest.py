@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import cancel, compare, logs, resubmit, run, state, update
+from cli import cancel, compare, logs, metrics, resubmit, run, state, update
 from cli import open as opening
 from scheduler.access.identity import user_token
 from tests.serving import SECRET, Serving, serving
@@ -22,6 +22,7 @@ MAINS = {
     "scheduler-get-logs": logs.main,
     "scheduler-open": opening.main,
     "scheduler-compare": compare.main,
+    "scheduler-metrics": metrics.main,
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scheduler.presentation import comparison_view, views
+from scheduler.presentation import comparison_view, metrics_view, views
 from scheduler.presentation.comparison_view import Sections
 from scheduler.presentation.render import Screen
 from scheduler.v1 import scheduler_pb2 as pb
@@ -304,6 +304,37 @@ def compared(jobs: int = 4) -> dict[str, Any]:
     }
 
 
+def logged() -> list[dict[str, Any]]:
+    """As the gateway answers."""
+    about = {"measurement": "metrics", "field": "", "kind": "float", "attempts": [1, 2]}
+    told = {**about, "tags": {"host": "gpu1"}, "last_at": NOW - 30}
+    return [
+        {
+            **{key: job[key] for key in ("name", "user")},
+            "job": job["id"],
+            "job_name": job["name"],
+            "series": [
+                {**told, "name": "loss", **came_to(0.7 / (number + 1), 40)},
+                {**told, "name": "validation/accuracy/top-5", **came_to(0.1, 90)},
+            ],
+        }
+        for number, job in enumerate(compared(2)["jobs"])
+    ]
+
+
+def curves() -> list[dict[str, Any]]:
+    return [
+        {
+            "job": job["job"],
+            "name": "loss",
+            "times": [NOW + step for step in range(200)],
+            "steps": list(range(200)),
+            "values": [(2 - number) * 0.98**step for step in range(200)],
+        }
+        for number, job in enumerate(logged())
+    ]
+
+
 PREEMPTED = "preempted (for urgent)"
 STORY = (
     fact(90_000, "job_submitted", name="demo", user="ada"),
@@ -341,6 +372,10 @@ def drawn(columns: int) -> Iterator[str]:
         )
     yield ""
     yield from comparison_view.comparison(compared(), Sections(), screen)
+    yield ""
+    yield from metrics_view.summary(logged(), metrics_view.STATISTICS, NOW, screen)
+    yield ""
+    yield from metrics_view.plots(logged(), curves(), screen)
 
 
 if __name__ == "__main__":

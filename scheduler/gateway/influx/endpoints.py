@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
@@ -20,9 +20,9 @@ from starlette.routing import Route
 from scheduler.gateway.api.tracking_endpoints import unpacked
 from scheduler.gateway.auth import Auth, KnownCaller
 from scheduler.gateway.influx import go_json, parser, queries
-from scheduler.gateway.influx.sorting_lines import LinesOfJobs, entries_of_job
+from scheduler.gateway.influx.sorting_lines import LinesOfJobs, entries_of_one
 from scheduler.gateway.influx.syntax import QueryError, Statement
-from scheduler.gateway.influx.tagged_series import SeriesView
+from scheduler.gateway.influx.tagged_series import SeriesView, is_node, of_node
 from scheduler.gateway.problems import RETRY_SECONDS, Problem
 from scheduler.gateway.series.intake import SentEntries, Taken
 from scheduler.gateway.series.series_store import SeriesStore
@@ -99,9 +99,9 @@ class InfluxEndpoints:
         self._waiting += 1
         try:
             async with self._places:
-                jobs = {each.job for each in await asyncio.to_thread(series.series)}
-                seen = await self.visible.owners(caller, jobs)
-                view = SeriesView(series, None if len(seen) == len(jobs) else seen)
+                kept = {each.job for each in await asyncio.to_thread(series.series)}
+                seen = await self._seen(caller, kept)
+                view = SeriesView(series, None if len(seen) == len(kept) else seen)
                 documents = await asyncio.to_thread(
                     _documents, statements, view, given.get("db", ""), form
                 )
@@ -110,6 +110,14 @@ class InfluxEndpoints:
         if form.chunk_rows:
             return StreamingResponse(_each(documents), 200, _HEADERS, _JSON)
         return Response("".join(documents), 200, _HEADERS, _JSON)
+
+    async def _seen(self, caller: KnownCaller, kept: Set[str]) -> Set[str]:
+        """Of jobs and nodes with series. What nodes tell, people and nodes may see."""
+        nodes = {each for each in kept if is_node(each)}
+        if caller.identity.node:
+            return nodes
+        jobs = set(await self.visible.owners(caller, kept - nodes))
+        return jobs if caller.identity.job_id else jobs | nodes
 
     # --- lines ----------------------------------------------------------------------------------
 
@@ -122,8 +130,9 @@ class InfluxEndpoints:
         body, encoding = await request.body(), request.headers.get("content-encoding", "")
         content = await asyncio.to_thread(unpacked, body, encoding)
         text, now = content.decode("utf-8", "replace"), time.time_ns()
-        if own := caller.identity.job_id:
-            entries = {own: entries_of_job(text, precision, now)}
+        node = caller.identity.node
+        if own := of_node(node) if node else caller.identity.job_id:
+            entries = {own: entries_of_one(text, precision, now)}
             sent, reasons = sum(1 for line in text.splitlines() if line.strip()), list[str]()
         else:
             lines = await asyncio.to_thread(LinesOfJobs.sorted_out, text, precision, now)

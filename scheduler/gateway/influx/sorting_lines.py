@@ -1,6 +1,7 @@
 """Lines that are written without a relay: to entries of the jobs to which they belong.
 
-A job writes for itself. A person names a job of theirs in each line, by the tag `job`. Pure.
+A job writes for itself. A person names a job of theirs in each line, by the tag `job`. A node, with
+a Telegraf that tells of its CPUs and disks, writes for itself as well. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _LINES_BYTES_MAX = 128 * 1024  # of one entry: as JSON, it is at most 6 times as
 _POINTS_MAX = 500  # of one entry
 
 
-def entries_of_job(text: str, precision: str, now_ns: int) -> bytes:
+def entries_of_one(text: str, precision: str, now_ns: int) -> bytes:
+    """All lines are of the job or node that sends them."""
     found = [
         json.dumps({"lines": part, "precision": precision, "at": now_ns}) for part in _parts(text)
     ]
@@ -56,7 +58,8 @@ class LinesOfJobs:
             job = dict(point.tags).get(JOB)
             if job is None:
                 found.refused.append(
-                    f"a line without the tag {JOB}: only the token of a job tells whose it is"
+                    f"a line without the tag {JOB}: only the token of a job or node tells whose it"
+                    " is"
                 )
                 continue
             own = tuple(pair for pair in point.tags if pair[0] != JOB)

@@ -1,4 +1,5 @@
-"""Series of the store as InfluxDB has them: one series has several fields, and the job is a tag.
+"""Series of the store as InfluxDB has them: one series has several fields, and the job is a tag, or
+the node that tells of itself.
 
 Of the attempts of a job the newest value of a step counts. What is not a number is not shown,
 because InfluxDB has no such values.
@@ -25,7 +26,8 @@ from scheduler.gateway.series.reading import (
     no_points,
 )
 
-JOB = "job"  # the tag
+JOB, NODE = "job", "node"  # the tags
+_NODE_PREFIX = "node:"  # of what a node tells of itself, where others have the id of a job
 POINTS_MAX = 5_000_000  # that one statement may read
 _READ_AT_ONCE = 100  # series
 # If jobs differ in the kind of a field, it is the first of these that some job has.
@@ -128,7 +130,7 @@ def _measurement(name: str, listed: Sequence[Series]) -> Measurement:
     by_tags: dict[tuple[tuple[str, str], ...], dict[str, list[Series]]] = {}
     kinds: dict[str, set[Kind]] = {}
     for each in listed:
-        tags = tuple(sorted({**dict(each.tags), JOB: each.job}.items()))
+        tags = tuple(sorted({**dict(each.tags), **_whose(each.job)}.items()))
         by_tags.setdefault(tags, {}).setdefault(each.field, []).append(each)
         kinds.setdefault(each.field, set()).add(each.kind)
     series = [TaggedSeries(_key(tags), dict(tags), found) for tags, found in by_tags.items()]
@@ -138,6 +140,19 @@ def _measurement(name: str, listed: Sequence[Series]) -> Measurement:
         {each: next(k for k in _PRECEDENCE if k in found) for each, found in kinds.items()},
         frozenset(key for tags in by_tags for key, _ in tags),
     )
+
+
+def of_node(name: str) -> str:
+    """What the store has in the place of a job."""
+    return _NODE_PREFIX + name
+
+
+def is_node(job: str) -> bool:
+    return job.startswith(_NODE_PREFIX)
+
+
+def _whose(job: str) -> dict[str, str]:
+    return {NODE: job.removeprefix(_NODE_PREFIX)} if is_node(job) else {JOB: job}
 
 
 def _key(tags: tuple[tuple[str, str], ...]) -> str:

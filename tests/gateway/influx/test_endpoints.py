@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from typing import Any
 
 import httpx
 import pytest
 
+from scheduler.access import issued_tokens
 from scheduler.core.model import Job
 from tests.gateway.serving_http import Served
 
@@ -119,6 +121,31 @@ def test_a_person_names_a_job_of_theirs(served: Served) -> None:
             assert (refused.status_code, why in refused.json()["error"]) == (400, True)
         admins = admin.post("/write", content=lines("named", 1, f",job={theirs}"))
         assert admins.status_code == 204
+
+
+def test_a_node_tells_of_itself_to_all_people(served: Served) -> None:
+    database, now = served.daemon.database, time.time()
+    _, token = issued_tokens.issue_for_node(database, "westworld", "", now, 60.0)
+    _, other = issued_tokens.issue_for_node(database, "eastworld", "", now, 60.0)
+    job = submitted(served, "sees itself")
+    with (
+        client_of(served, token) as telegraf,
+        client_of(served, other) as east,
+        served.by() as ada,
+        client_of(served, job.token) as training,
+    ):
+        created = telegraf.post("/query", params={"q": 'CREATE DATABASE "telegraf"'})
+        assert created.json() == {"results": [{"statement_id": 0}]}
+        for client in (telegraf, east):
+            sent = f"cpu,host=any,node=lies usage_idle=97.5 {START}"
+            written = client.post("/write?db=telegraf&precision=s", content=sent)
+            assert written.status_code == 204
+        asked = "SELECT usage_idle, node, host FROM cpu GROUP BY node"
+        assert rows(ada, asked) == [
+            [START, 97.5, "eastworld", "any"],
+            [START, 97.5, "westworld", "any"],
+        ]
+        assert rows(training, asked) == []
 
 
 def test_a_wrong_line_is_refused_alone(served: Served) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from scheduler.gateway.influx.sorting_lines import LinesOfJobs, entries_of_job
+from scheduler.gateway.influx.sorting_lines import LinesOfJobs, entries_of_one
 from scheduler.v1 import scheduler_pb2 as pb
 
 NOW = 5
@@ -10,11 +10,11 @@ NOW = 5
 
 def test_lines_of_a_job_are_entries_of_whole_lines() -> None:
     text = "\n".join(f'm,tag={n} text="{"x" * 100}" {n}' for n in range(5000))
-    entries = [json.loads(line) for line in entries_of_job(text, "s", NOW).splitlines()]
+    entries = [json.loads(line) for line in entries_of_one(text, "s", NOW).splitlines()]
     assert len(entries) > 1
     assert "".join(each["lines"] for each in entries) == text
     assert {(each["precision"], each["at"]) for each in entries} == {("s", NOW)}
-    assert entries_of_job("", "ns", NOW) == b""
+    assert entries_of_one("", "ns", NOW) == b""
 
 
 def test_lines_of_a_person_go_to_the_jobs_that_they_name() -> None:
