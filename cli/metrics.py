@@ -107,6 +107,9 @@ def show(options: argparse.Namespace) -> int:
         raise UsageError(f"--csv and --output {options.output} exclude each other")
     gateway = GatewayClient(Client(options.server, options.ca))
     jobs = _jobs(gateway, options)
+    for job in jobs:
+        for remark in job["remarks"]:
+            note(f"note: {job['job_name']}: {remark}")
     if pointed:
         _show_points(options, jobs, _curves(gateway, jobs, options))
     else:

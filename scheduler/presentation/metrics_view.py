@@ -11,7 +11,7 @@ from typing import Any
 from scheduler.presentation.comparison import by_subject
 from scheduler.presentation.comparison_view import ABSENT, value_text
 from scheduler.presentation.records import Record
-from scheduler.presentation.render import Cell, Column, Screen, clock, span, table
+from scheduler.presentation.render import Cell, Column, Screen, clock, printable, span, table
 from scheduler.presentation.terminal_plot import PlottedCurve, plot
 from scheduler.presentation.views import SHORT
 
@@ -110,6 +110,18 @@ def _plotted(curve: Record, of: str) -> list[tuple[float, float]]:
 def _drawn(value: Any) -> float:
     """What is no number is not drawn."""
     return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def remarks(refused: Mapping[str, int], lost: Mapping[str, int]) -> list[str]:
+    """What of all that a job has logged is not there, in sentences."""
+    return [
+        *(f"{_times(count)} refused: {printable(why)}" for why, count in refused.items()),
+        *(f"{_times(count)} lost: {printable(why)}" for why, count in lost.items()),
+    ]
+
+
+def _times(count: int) -> str:
+    return "1 point or entry was" if count == 1 else f"{count:,} points or entries were"
 
 
 # --- for spreadsheets ---------------------------------------------------------------------------

@@ -143,6 +143,12 @@ def test_an_attempt_is_seen_alone(server: Serving, pages: Gateway, command: Comm
     assert command(*words, "2").exit_code == 1
 
 
+def test_what_was_not_kept_is_said(server: Serving, pages: Gateway, command: Command) -> None:
+    trained(server, pages, "demo", {"points": [metric("loss", 0.5)]}, {"lost": 2, "why": "a kill"})
+    done = command("scheduler-metrics", "demo", "--last")
+    assert done.err == "note: demo: 2 points or entries were lost: a kill\n"
+
+
 @pytest.mark.parametrize(
     ("words", "exit_code", "told"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 
 from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
 from scheduler.gateway.problems import Problem
-from scheduler.presentation import outlook, records, story, views
+from scheduler.presentation import metrics_view, outlook, records, story, views
 from scheduler.presentation.job_document import DocumentError, refuses_again, spec_from
 from scheduler.presentation.render import clock, printable
 from scheduler.v1 import scheduler_pb2 as pb
@@ -95,7 +96,18 @@ async def show_job(asked: Asked) -> Any:
     record = records.job(reply.job)
     record["story"] = [records.fact(fact) for fact in reply.story]
     record["learned"] = records.learned(reply.learned)
-    return {"job": record, "text": _text(reply, time.time())}
+    text = _text(reply, time.time())
+    text["fields"] += _named(("not logged", each) for each in await _troubles(asked, reply.job.id))
+    return {"job": record, "text": text}
+
+
+async def _troubles(asked: Asked, job: str) -> list[str]:
+    """What of all that it has logged is not there."""
+    store = asked.kept_series
+    if store is None or not store.is_open:
+        return []
+    told = await asyncio.to_thread(store.record, job)
+    return metrics_view.remarks(told.refused, told.lost)
 
 
 def _text(reply: pb.GetJobReply, now: float) -> records.Record:

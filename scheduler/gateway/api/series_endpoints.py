@@ -20,6 +20,7 @@ from scheduler.gateway.series.reading import (
     Artifact,
 )
 from scheduler.gateway.series.series_store import SeriesStore
+from scheduler.presentation import metrics_view
 from scheduler.presentation.comparison import by_subject
 from scheduler.presentation.records import Record
 from scheduler.presentation.render import printable
@@ -40,11 +41,13 @@ async def list_series(asked: Asked) -> Any:
 
 
 def _series(store: SeriesStore, job: pb.Job) -> Record:
+    told = store.record(job.id)
     metrics = metrics_by_name(store.summaries([job.id])[job.id])
     return {
         "job": job.id,
         "job_name": job.spec.name,
         "user": job.spec.user,
+        "remarks": metrics_view.remarks(told.refused, told.lost),
         "series": [
             {
                 **described(metrics[name]),
@@ -78,6 +81,7 @@ def _record(store: SeriesStore, job: pb.Job) -> Record:
             for name in sorted(metrics, key=by_subject)
         },
         "artifacts": [_artifact(each) for each in told.artifacts],
+        "remarks": metrics_view.remarks(told.refused, told.lost),
         "refused": told.refused,
         "lost": told.lost,
     }
@@ -230,6 +234,7 @@ _RECORD = _object(
         ),
     },
     artifacts=_ARTIFACTS,
+    remarks={**_list(_STRING), "description": "of what was refused or lost, as a sentence each"},
     refused={**_COUNTS, "description": "what was not kept: how much, by reason"},
     lost={**_COUNTS, "description": "what never arrived: how many entries, by reason"},
 )
@@ -270,6 +275,7 @@ ENDPOINTS = (
             job=_STRING,
             job_name=_STRING,
             user=_STRING,
+            remarks=_list(_STRING),
             series=_list(
                 _object(
                     **_DESCRIBED,

@@ -48,6 +48,7 @@ class SeriesWriter:
         self._queue: Queue[Work | None] = Queue(WAITING_MAX)
         self._allowed: dict[str, tuple[float, float]] = {}  # points of each job, and since when
         self._untold: dict[str, Counter[str]] = {}  # what could not be written
+        self._said_full = False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="series", daemon=True)
         self._thread.start()
@@ -60,9 +61,16 @@ class SeriesWriter:
 
     def check_room(self, job: str, size: int = 0) -> None:
         """Raises TakenLater, which is counted in the record of this job."""
-        if self._is_full(size):
-            with self._lock:
+        full = self._is_full(size)
+        with self._lock:
+            if full:
                 self._untold.setdefault(job, Counter())[FULL_DISK] += 1
+            changed, self._said_full = full != self._said_full, full
+        if changed and full:
+            log.warning("series_disk_full", folder=str(self._folder), note=FULL_DISK)
+        elif changed:
+            log.warning("series_disk_has_room", folder=str(self._folder))
+        if full:
             raise TakenLater(FULL_DISK)
 
     def submit(self, do: Callable[[], Any]) -> Future[Any]:

@@ -187,10 +187,19 @@ def test_a_record_has_all_that_a_job_has_told_of_itself(served: Served) -> None:
         "tags": {"kind": "test"},
         "description": "a try",
         "artifacts": [],
+        "remarks": [
+            "1 point or entry was refused: an entry of an unknown kind: 'nonsense'",
+            "3 points or entries were lost: its disk was full",
+        ],
         "refused": {"an entry of an unknown kind: 'nonsense'": 1},
         "lost": {"its disk was full": 3},
     }
     assert metrics["loss"]["last"] == "NaN"
+    page = get(served, f"jobs/{job_id}")["text"]["fields"]
+    assert {
+        "name": "not logged",
+        "text": "3 points or entries were lost: its disk was full",
+    } in page
     assert get(served, f"jobs/{served.daemon.submit('silent')}/record")["metrics"] == {}
 
 

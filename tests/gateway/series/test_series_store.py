@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import structlog
 
+from scheduler.gateway.series.limits import SeriesLimits
 from scheduler.gateway.series.reading import joined
 from scheduler.gateway.series.series_store import SeriesStore
+from scheduler.gateway.series.series_writer import TakenLater
 from tests.gateway.series.delivering import NOW, NOW_NS, SECOND, deliver, metric, rows, stored
+from tests.store.test_writer import no_file_grows_beyond
 
 # Delivers until it is killed, and prints what was acknowledged.
 SENDING = """
@@ -93,3 +98,40 @@ def test_a_series_that_is_not_there_has_no_points(tmp_path: Path) -> None:
     with SeriesStore(tmp_path) as store:
         assert [len(piece) for piece in store.pieces(7)] == [0]
         assert len(store.points([7])[7]) == 0
+
+
+def test_on_a_full_disk_nothing_is_taken_and_that_is_said_once(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    with SeriesStore(tmp_path, SeriesLimits(disk_reserve_bytes=2 * free)) as store:
+        # No more than a twentieth of the disk is reserved: a file takes what is left above it.
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(3):
+                with pytest.raises(TakenLater, match="disk is full"):
+                    store.receive_artifact("a", free)
+        assert [each["event"] for each in logs] == ["series_disk_full"]
+        with structlog.testing.capture_logs() as logs:
+            deliver(store, {"points": [metric("loss", 1.0)]})
+            deliver(store, {"points": [metric("loss", 2.0)]}, first=1)
+        assert [each["event"] for each in logs] == ["series_disk_has_room"]
+        assert sum(store.record("a").refused.values()) == 3
+
+
+def test_what_the_kernel_refuses_to_write_waits_and_comes_later(tmp_path: Path) -> None:
+    def more(store: SeriesStore, number: int) -> int:
+        """Returns how many entries are taken then."""
+        steps = range(500 * number, 500 * number + 500)
+        points = [metric("loss", step / 7, step, NOW_NS + step) for step in steps]
+        try:
+            return deliver(store, {"points": points}, first=number).next
+        except TakenLater:
+            return number
+
+    number, before = 0, -1
+    with SeriesStore(tmp_path) as store:
+        with no_file_grows_beyond(300_000):
+            while number > before:
+                before, number = number, more(store, number)
+        assert number > 0
+        assert len(stored(store)["loss"]) == 500 * number
+        assert more(store, number) == number + 1
+        assert [row[1] for row in stored(store)["loss"]] == list(range(500 * number + 500))
