@@ -114,9 +114,13 @@ class Ears:
                 break
             if ancillary:
                 self._count_dropped(ancillary)
-            if size + len(data) > DATAGRAM_BYTES_MAX:
+            is_odd = data.count(b'"') % 2 == 1  # a quote in it may seem to go on in the next one
+            if portion and (is_odd or size + len(data) > DATAGRAM_BYTES_MAX):
                 self._take(b"\n".join(portion))
                 portion, size = [], 0
+            if is_odd:
+                self._take(data)
+                continue
             portion.append(data)
             size += len(data) + 1
         if portion:

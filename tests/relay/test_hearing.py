@@ -20,6 +20,7 @@ class Listening:
     def __init__(self) -> None:
         self.requests: list[Incoming] = []
         self.lines: list[bytes] = []
+        self.portions: list[bytes] = []
         self.lost = 0
         self.words: list[bytes] = []
         listener, datagrams = bind()
@@ -51,6 +52,7 @@ class Listening:
         return Response.json({"body": len(request.body)})
 
     def _take(self, lines: bytes) -> None:
+        self.portions.append(lines)
         self.lines += lines.split(b"\n")
 
     def _lose(self, number: int, why: str) -> None:
@@ -142,3 +144,15 @@ def test_what_the_runner_says_is_not_its_end(ears: Listening) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mouth:
         mouth.sendto(b"a v=1", ("127.0.0.1", ears.port))
         eventually(lambda: ears.lines == [b"a v=1"])
+
+
+def test_a_datagram_with_an_open_quote_stays_alone(ears: Listening) -> None:
+    """Else the next one with such a quote would seem to be the end of its text."""
+    sent = [b"a v=1", b'b t="5" tall"', b"c v=2", b'd t="open', b"e v=3"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mouth:
+        for data in sent:
+            mouth.sendto(data, ("127.0.0.1", ears.port))
+        eventually(lambda: len(ears.lines) == len(sent))
+    assert ears.lines == sent
+    for portion in ears.portions:
+        assert portion in (b'b t="5" tall"', b'd t="open') or b'"' not in portion

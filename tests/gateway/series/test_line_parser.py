@@ -51,6 +51,13 @@ def test_what_clients_write(line: str, wanted: list[LoggedPoint]) -> None:
     assert parsed(line) == wanted
 
 
+def test_lines_without_a_time_are_points_of_their_own() -> None:
+    """A client that writes none may write a thousand of one series at once."""
+    found = parsed("m f=1\nm f=2 5\nm f=3\n# comment\nm f=4", "s")
+    times = [each.at_ns for each in found]
+    assert times == [NOW, 5_000_000_000, NOW + 2, NOW + 3]
+
+
 def test_nan_is_a_value() -> None:
     (first, second) = parsed("m f=nan,g=1")
     assert math.isnan(first.value)
@@ -88,7 +95,7 @@ def test_times_are_nanoseconds_afterwards(precision: str, at: int) -> None:
 )
 def test_a_wrong_line_is_refused_alone(line: str, reason: str) -> None:
     first, refusal, last = parsed(f"m f=1\n{line}\nm f=2")
-    assert (first, last) == (point("f", 1.0), point("f", 2.0))
+    assert (first, last) == (point("f", 1.0), point("f", 2.0, NOW + 2))
     assert reason in refusal
     assert refusal.isprintable()
 
@@ -96,7 +103,7 @@ def test_a_wrong_line_is_refused_alone(line: str, reason: str) -> None:
 def test_a_quote_that_nothing_closes_takes_no_other_line_with_it() -> None:
     good = "\n".join(["m f=1"] * 200)
     found = parsed(f'm f="open\n{good}\nm f="also')
-    assert found[1:-1] == [point("f", 1.0)] * 200
+    assert found[1:-1] == [point("f", 1.0, NOW + at) for at in range(1, 201)]
     assert "no field" in found[0]
 
 
