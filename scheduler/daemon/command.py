@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -52,7 +52,8 @@ from scheduler.daemon.exit_codes import (
 )
 from scheduler.daemon.gateway_process import GatewayProcess
 from scheduler.daemon.log_pruning import EVERY_SECONDS, no_room, prune_logs
-from scheduler.daemon.targets import KubernetesTarget, LocalTarget, target_of
+from scheduler.daemon.own_series import OwnSeries, ToldStore
+from scheduler.daemon.targets import KubernetesTarget, LocalTarget, target_of, tracking_of
 from scheduler.daemon.token_commands import token
 from scheduler.http import http_server
 from scheduler.http.http11 import is_loopback
@@ -65,6 +66,7 @@ from scheduler.metrics.timing import Timing
 from scheduler.outlook import calibration_file
 from scheduler.outlook.service import Outlook
 from scheduler.planning.policies import POLICIES, SUMMARIES, explain_tries
+from scheduler.relay.delivery import Link
 from scheduler.store.journal import Decider
 from scheduler.store.maintenance import Chore, Maintenance, chores, every
 from scheduler.store.reader import Reader
@@ -235,9 +237,11 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         parts.enter_context(home.lease.held(inbox.fail))
     cluster = home.cluster
     timing = Timing()
+    logging = log.LoggingStore(store, logger)
+    own = _own_series(config, pages_at, lambda: scheduler.view, home)
     scheduler = Scheduler(
         timing.inbox(inbox),
-        log.LoggingStore(store, logger),
+        ToldStore(logging, own) if own else logging,
         cluster,
         timing.policy(policy),
         config.rules,
@@ -359,6 +363,9 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     if pages:
         pages.start()
         parts.callback(pages.stop)
+    if own:
+        own.start()
+        parts.callback(own.stop)  # before the gateway ends
     _introduce(config, address, scheduler, home, metrics.port if metrics else None, logger)
     return scheduler
 
@@ -464,6 +471,21 @@ def _gateway_address(config: Config, logger: log.Logger) -> str:
     except SchedulerError as error:
         logger.warning("no_gateway", error=str(error), note="the daemon goes on")
         return ""
+
+
+def _own_series(
+    config: Config,
+    pages_at: str,
+    view: Callable[[], View],
+    home: LocalTarget | KubernetesTarget,
+) -> OwnSeries | None:
+    """None: there is no gateway that would keep series."""
+    wanted = tracking_of(config, pages_at) if config.gateway.series else None
+    if wanted is None:
+        return None
+    return OwnSeries(
+        lambda token: Link(wanted.gateway, token, wanted.certificate), view, home.usage
+    )
 
 
 def _gateway_process(

@@ -174,12 +174,12 @@ def target_of(
         secrets=secrets,
         log_mib=config.housekeeping.log_mib,
         disk_reserve_mib=config.housekeeping.disk_reserve,
-        tracking=_tracking(config, pages_at),
+        tracking=tracking_of(config, pages_at),
     )
     return LocalTarget(cluster)
 
 
-def _tracking(config: Config, pages_at: str) -> Tracking | None:
+def tracking_of(config: Config, pages_at: str) -> Tracking | None:
     """Returns what relays need; None: there is no gateway to which they could deliver."""
     if not pages_at:
         return None
