@@ -40,7 +40,7 @@ NEXT_MAX = 2**62
 REASONS_TOLD = 10
 OTHER_REASONS = "other reasons"
 MISSED = "taken before from this relay, and not in the store any more"
-_JOBS_KNOWN = 200  # whose series are remembered
+_JOBS_KNOWN, _SERIES_KNOWN = 1_000, 100_000  # are remembered
 
 _KINDS: dict[type, Kind] = {float: "float", int: "integer", bool: "boolean", str: "string"}
 
@@ -290,9 +290,11 @@ class Intake:
         known = self._jobs.get(job_id)
         if known is None:
             known = self._jobs[job_id] = self._read_job(job_id)
-            if len(self._jobs) > _JOBS_KNOWN:
-                self._jobs.popitem(last=False)
         self._jobs.move_to_end(job_id)
+        remembered = sum(1 + len(each.series) for each in self._jobs.values())
+        while len(self._jobs) > 1 and (remembered > _SERIES_KNOWN or len(self._jobs) > _JOBS_KNOWN):
+            _, forgotten = self._jobs.popitem(last=False)
+            remembered -= 1 + len(forgotten.series)
         return known
 
     def _read_job(self, job_id: str) -> KnownJob:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.gateway.series import intake
 from scheduler.gateway.series.intake import MISSED, OTHER_REASONS, SentEntries
 from scheduler.gateway.series.limits import SeriesLimits
 from scheduler.gateway.series.reading import NO_STEP
@@ -165,6 +166,28 @@ def test_each_limit_ends_in_one_counted_refusal(
         assert reason in kept[0]
         assert kept[1] == 1
         assert deliver(store, {"params": {"after": 1}}, first=1, job="b").next == 2
+
+
+def test_very_many_series_of_a_job_end_in_counted_refusals(store: SeriesStore) -> None:
+    for part in range(20):
+        names = range(5_000 * part, 5_000 * part + 5_000)
+        deliver(store, {"points": [metric(f"m{name}", 1.0) for name in names]}, first=part)
+    assert len(store.series(["a"])) == 10_000
+    assert store.record("a").refused == {"this job has 10000 series: no new ones are kept": 90_000}
+    assert deliver(store, {"points": [metric("m1", 2.0, 1)]}, first=20).refused == 0
+
+
+def test_series_are_found_again_when_there_are_too_many_to_remember(
+    store: SeriesStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "_SERIES_KNOWN", 30)
+    names = [f"m{number}" for number in range(10)]
+    for step in range(3):
+        for job in range(10):
+            told = {"points": [metric(name, step, step, NOW_NS + step) for name in names]}
+            assert deliver(store, told, job=f"job{job}", first=step).refused == 0
+    assert len(store.series()) == 100
+    assert len(stored(store, "job0")["m0"]) == 3
 
 
 def test_limits_hold_over_a_restart(tmp_path: Path) -> None:
