@@ -122,6 +122,7 @@ WHOLES = {
     "gateway/test_tls.py": "certificates, of a gateway and of the daemon that starts one",
     "gateway/test_versions.py": "gateways that are older or newer than the daemon, and two of them",
     "gateway/test_kills.py": "gateways and daemons that are killed while pages are open",
+    "gateway/influx/test_many_points.py": "select, tagged_series and batches: from minutes",
     "gateway/test_series_kills.py": "a gateway that is killed while it takes what trainings log",
     "legacy/test_away.py": "the images with an old library, while no daemon runs",
     "legacy/test_hostile.py": "what no library of ours would send",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.gateway.series.reading import Int64s, Kind, Values
+from scheduler.gateway.series.reading import Int64s, Kind, Minutes, Values
 
 Mask = npt.NDArray[np.bool_]
 _IN_HEAP_ORDER_MAX = 100_000  # points; beyond, those of one moment come by series
@@ -49,6 +49,28 @@ class PointBatch:
     def present(self) -> PointBatch:
         """Without what is missing."""
         return self if self.missing is None else replace(self.chosen(~self.missing), missing=None)
+
+
+def of_minutes(
+    function: str, name: str, tags: tuple[str, ...], minutes: Minutes, whole: bool
+) -> PointBatch:
+    """A point for each minute. `whole`: the values are integers."""
+    found = {
+        "count": minutes.counts,
+        "sum": minutes.sums,
+        "mean": minutes.sums / minutes.counts,
+        "min": minutes.minima,
+        "max": minutes.maxima,
+        "first": minutes.firsts,
+        "last": minutes.lasts,
+    }[function]
+    kept = np.isfinite(found)
+    values: Values = found[kept]
+    kind: Kind = "integer" if function == "count" or (whole and function != "mean") else "float"
+    if kind == "integer":
+        values = values.astype(np.int64)
+    weights = minutes.counts[kept] if function == "mean" else None
+    return PointBatch(name, tags, kind, minutes.starts[kept], values, weights=weights)
 
 
 def joined(batches: Sequence[PointBatch]) -> PointBatch:

@@ -11,10 +11,11 @@ import numpy as np
 
 from scheduler.gateway.influx import columns, conditions, go_json
 from scheduler.gateway.influx.arithmetic import computed
-from scheduler.gateway.influx.batches import PointBatch, merged
+from scheduler.gateway.influx.batches import PointBatch, merged, of_minutes
 from scheduler.gateway.influx.columns import TRANSFORMATIONS, Grouping, call_kind
 from scheduler.gateway.influx.filling import filled
 from scheduler.gateway.influx.reducing import (
+    NUMBERS,
     combined,
     distinct,
     extremes,
@@ -42,6 +43,7 @@ from scheduler.gateway.influx.tagged_series import (
 from scheduler.gateway.influx.transforming import integrals, transformed
 from scheduler.gateway.influx.windows import Windows
 from scheduler.gateway.series.reading import Kind
+from scheduler.gateway.series.thinning import MINUTE_NS
 
 ROWS_MAX = 1_000_000  # that it may answer
 _COMBINED = ("count", "sum", "mean", "min", "max", "first", "last")
@@ -133,6 +135,7 @@ class _Selection:
     grouping: Grouping
     range: tuple[int, int]
     time: str
+    _by_minutes: bool = False
 
     def series(self) -> list[go_json.SeriesAnswer]:
         shown = columns.shown(self.select)
@@ -174,9 +177,31 @@ class _Selection:
             named |= set(_names_of(call))
         series = [each for group in self.groups.values() for each in group]
         first, last = self.range
+        if self._fits_minutes(calls, references):
+            self._by_minutes = self.measurements.read_minutes(series, named, first, last)
+        if self._by_minutes:
+            return
         margin = self.grouping.length  # for the first difference
         self.measurements.read(
             series, named, max(first - margin, MIN_TIME), min(last + margin, MAX_TIME)
+        )
+
+    def _fits_minutes(self, calls: Sequence[Call], references: Sequence[Reference]) -> bool:
+        """Whether the values can be computed from what is known of whole minutes."""
+        grouping = self.grouping
+        return bool(
+            calls
+            and not references
+            and all(
+                call.name in _COMBINED
+                and isinstance(argument := call.arguments[0], Reference)
+                and argument.kind in NUMBERS
+                for call in calls
+            )
+            and grouping.length
+            and grouping.length % MINUTE_NS == 0
+            and grouping.offset % MINUTE_NS == 0
+            and self.select.zone is None
         )
 
     def _limited(self, batches: dict[GroupKey, PointBatch]) -> dict[GroupKey, PointBatch]:
@@ -342,8 +367,28 @@ class _Selection:
                 key: summarized(name, batch, windows, percentile)
                 for key, batch in self._merged(argument, bounds, beside).items()
             }
+        if self._by_minutes:
+            return self._of_minutes(name, argument, windows)
         batches = self._batches(argument, bounds, beside)
         return {key: combined(name, each, windows, ascending) for key, each in batches.items()}
+
+    def _of_minutes(
+        self, name: str, reference: Reference, windows: Windows
+    ) -> dict[GroupKey, PointBatch]:
+        """As if each minute were a point. Of sums, this may change the last digit."""
+        found: dict[GroupKey, list[PointBatch]] = {}
+        for key, members in self.groups.items():
+            for each in members:
+                known = self.measurements.minutes(each, reference.name)
+                if known is not None:
+                    batch = of_minutes(name, *key, known, reference.kind == "integer")
+                    batch = batch if self.select.ascending else batch.chosen(slice(None, None, -1))
+                    found.setdefault(key, []).append(batch)
+        function = "sum" if name == "count" else name
+        return {
+            key: combined(function, batches, windows, self.select.ascending)
+            for key, batches in found.items()
+        }
 
     def _transformed(self, call: Call, bounds: tuple[int, int]) -> dict[GroupKey, PointBatch]:
         length, argument = self.grouping.length, call.arguments[0]

@@ -18,6 +18,8 @@ from scheduler.gateway.series.reading import (
     DTYPES,
     Int64s,
     Kind,
+    Minutes,
+    MinutesReader,
     Points,
     Series,
     SeriesReader,
@@ -25,6 +27,7 @@ from scheduler.gateway.series.reading import (
     newest,
     no_points,
 )
+from scheduler.gateway.series.thinning import MINUTE_NS, minutes_of, regrouped
 
 JOB, NODE = "job", "node"  # the tags
 _NODE_PREFIX = "node:"  # of what a node tells of itself, where others have the id of a job
@@ -72,6 +75,7 @@ class SeriesView:
     jobs: Collection[str] | None = None  # None: all
     _all: dict[str, Measurement] | None = field(default=None, init=False)
     _points: dict[int, Points] = field(default_factory=dict, init=False)
+    _minutes: dict[int, Minutes] | None = field(default=None, init=False)
 
     def named(self, name: str) -> Measurement | None:
         return self._listed().get(name)
@@ -100,6 +104,47 @@ class SeriesView:
         self._points = {}
         self._read(sorted(parts), first, last + 1)
         self._read(sorted(whole), None, None)
+
+    def read_minutes(
+        self, series: Iterable[TaggedSeries], fields: Collection[str], first: int, last: int
+    ) -> bool:
+        """What is known of whole minutes, if there are too many points to read. False: there are
+        not, or some have steps that a newer attempt may hide."""
+        attempts = [one.fields.get(name, []) for one in series for name in fields]
+        wanted = sorted({each.id for found in attempts for each in found})
+        reader = self.reader
+        if (
+            not isinstance(reader, MinutesReader)
+            or any(len(found) > 1 for found in attempts)
+            or reader.count(wanted, first, last + 1) <= POINTS_MAX
+        ):
+            return False
+        begin, end = -(-first // MINUTE_NS) * MINUTE_NS, (last + 1) // MINUTE_NS * MINUTE_NS
+        if begin >= end:
+            return False
+        before = reader.points(wanted, first, begin)
+        after = reader.points(wanted, end, last + 1)
+        within = reader.minutes(wanted, begin, end)
+        self._minutes = {
+            each: regrouped(
+                [
+                    part
+                    for part in (
+                        minutes_of(before[each]),
+                        within[each],
+                        minutes_of(after[each]),
+                    )
+                    if part is not None
+                ]
+            )
+            for each in wanted
+        }
+        return True
+
+    def minutes(self, series: TaggedSeries, name: str) -> Minutes | None:
+        """None: minutes are not read, or this series does not have this field."""
+        found = series.fields.get(name)
+        return self._minutes[found[0].id] if found and self._minutes is not None else None
 
     def _read(self, series: Sequence[int], first: int | None, last: int | None) -> None:
         for begin in range(0, len(series), _READ_AT_ONCE):

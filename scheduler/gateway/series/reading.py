@@ -1,13 +1,13 @@
 """What a store of series shows to those who read: series, their points, the record of a job.
 
-Values only; `store.py` implements the protocol.
+Values only; `series_store.py` implements the protocols.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -106,7 +106,12 @@ class SeriesReader(Protocol):
     def record(self, job: str) -> JobRecord: ...
 
 
+@runtime_checkable
 class MinutesReader(SeriesReader, Protocol):
+    def count(self, series: Sequence[int], first_ns: int, last_ns: int) -> int:
+        """How many points `points` would read, at most."""
+        ...
+
     def minutes(
         self, series: Sequence[int], first_ns: int | None = None, last_ns: int | None = None
     ) -> dict[int, Minutes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
 from functools import partial
@@ -41,7 +41,7 @@ from scheduler.gateway.series.thinning import (
 
 
 class SeriesStore:
-    """Implements SeriesReader."""
+    """Implements MinutesReader."""
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class SeriesStore:
         self._connection = series_file.open_to_write(path)
         self._reading = series_file.ReadConnections(path)
         intake = Intake(self._connection, self.limits)
+        self._hot: Mapping[int, int] = intake.hot
         self._packer = Packer(self._connection, self.retention, intake)
         self._artifacts = ArtifactFiles(self.folder, self._connection, self.limits)
         self._writer = SeriesWriter(self._connection, self.folder, intake, self._packer)
@@ -168,6 +169,15 @@ class SeriesStore:
                 else:
                     yield within(_unpacked(chunk, kind), first_ns, last_ns)
             yield FoundSeries(series, kind, late, hot).points(first_ns, last_ns)
+
+    def count(self, series: Sequence[int], first_ns: int, last_ns: int) -> int:
+        with self._reading.snapshot() as connection:
+            (packed,) = connection.execute(
+                "SELECT coalesce(sum(points), 0) FROM json_each(?) JOIN chunks ON series = value"
+                " AND last >= ? AND first < ?",
+                (json.dumps(list(series)), max(first_ns, -(2**63)), min(last_ns, 2**63 - 1)),
+            ).fetchone()
+        return int(packed) + sum(self._hot.get(each, 0) for each in series)
 
     def minutes(
         self, series: Sequence[int], first_ns: int | None = None, last_ns: int | None = None
