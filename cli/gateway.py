@@ -23,7 +23,8 @@ _LOCAL = ("localhost", "::1")
 class GatewayClient:
     """Raises CommandError for whatever goes wrong. Uses no proxy."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        self._seconds = deadline_seconds
         url = client.create_login().url
         if not url:
             raise CommandError(
@@ -72,7 +73,7 @@ class GatewayClient:
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._parts.scheme != "https":
-            return http.client.HTTPConnection(self._host, self._port, timeout=DEADLINE_SECONDS)
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._seconds)
         import ssl  # slow, and used only here
 
         trusted = ssl.create_default_context()
@@ -81,7 +82,7 @@ class GatewayClient:
                 cadata=authority(self._client.ca).decode("ascii", "ignore")
             )
         return http.client.HTTPSConnection(
-            self._host, self._port, timeout=DEADLINE_SECONDS, context=trusted
+            self._host, self._port, timeout=self._seconds, context=trusted
         )
 
     def _unreachable(self, error: Exception) -> str:

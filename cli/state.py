@@ -21,6 +21,7 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 LIMIT = 20
 LOG_LINES = 100
+GATEWAY_SECONDS = 2.0  # what it knows is not worth a longer wait
 HTML = ".html"
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,60}m")
 REDRAW_SECONDS = 5.0  # "3 min ago" has to be updated even if nothing changes
@@ -252,9 +253,23 @@ def _records(
     for reply in replies:
         if answer.lines and answer.lines[-1]:
             answer.lines.append("")
-        answer.lines += views.record(reply, time.time(), screen(sys.stdout), options.extended)
+        more = () if options.watch else _not_logged(client, reply.job)
+        answer.lines += views.record(reply, time.time(), screen(sys.stdout), options.extended, more)
         if options.extended and options.jobs:
             answer.lines += _log(client, reply.job.id)
+
+
+def _not_logged(client: Client, job: pb.Job) -> list[tuple[str, str]]:
+    """What of all that it has logged is not kept: the gateway knows, if there is one."""
+    if not job.attempt:
+        return []
+    from cli.gateway import GatewayClient  # slow, as http.client is
+
+    try:
+        told = GatewayClient(client, GATEWAY_SECONDS).get(f"/jobs/{job.id}/record")
+    except CommandError:
+        return []
+    return [("not logged", remark) for remark in told.get("remarks", ())]
 
 
 def _log(client: Client, job_id: str) -> list[str]:

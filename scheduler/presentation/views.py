@@ -116,10 +116,17 @@ def progress(job: pb.Job) -> str:
 # --- one job ------------------------------------------------------------------------------------
 
 
-def record(reply: pb.GetJobReply, now: float, screen: Screen, extended: bool) -> list[str]:
+def record(
+    reply: pb.GetJobReply,
+    now: float,
+    screen: Screen,
+    extended: bool,
+    more: Sequence[tuple[str, str]] = (),
+) -> list[str]:
+    """`more`: what is known of it from elsewhere."""
     job = reply.job
     title = f"{printable(job.spec.name)}  {screen.paint(job.state, _COLOURS.get(job.state, ''))}"
-    facts = list(about(job, now))
+    facts = [*about(job, now), *more]
     if extended:
         facts += options(job.spec)
     if extended and reply.HasField("learned"):

@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from scheduler.presentation.comparison_view import ABSENT
 from scheduler.presentation.render import width
 from tests.cli.conftest import Command
 from tests.cli.test_compare import trained
-from tests.gateway.series.delivering import NOW_NS, SECOND, metric
+from tests.gateway.series.delivering import NOW_NS, SECOND, entries, metric
 from tests.gateway.serving_http import Gateway, gateway
 from tests.serving import Serving
 
@@ -175,3 +176,19 @@ def test_what_cannot_be_shown_is_told(
     done = command("scheduler-metrics", *words)
     assert (done.exit_code, done.out) == (exit_code, "")
     assert told in done.err
+
+
+def test_the_state_of_a_job_tells_what_was_not_kept(
+    server: Serving, pages: Gateway, command: Command
+) -> None:
+    job = server.running("demo")
+    with pages.client(job.token) as client:
+        query: dict[str, Any] = {"attempt": 1, "spool": "s", "first": 0}
+        client.post("/api/v1/tracking", params=query, content=entries({"lost": 2, "why": "a kill"}))
+    told = "not logged      2 points or entries were lost: a kill"
+    assert " ".join(told.split()) in " ".join(command("scheduler-state", "demo").out.split())
+    pages.process.kill()
+    pages.process.wait()
+    done = command("scheduler-state", "demo")
+    assert (done.exit_code, done.err) == (0, "")
+    assert "not logged" not in done.out
