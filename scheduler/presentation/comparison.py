@@ -170,13 +170,20 @@ def shared(metrics: Sequence[Mapping[str, Record]]) -> list[tuple[str, list[Reco
     return [row for row in rows if sum(each is not None for each in row[1]) >= enough]
 
 
+STEERING = 2  # from this subject on, a metric is no result
+
+
 def by_subject(name: str) -> tuple[int, str]:
-    """Orders metrics: what a training came to, how it was steered, what its machine did."""
+    """Orders metrics: what a training is judged by, other results, how it was steered, what its
+    machine did."""
     if name.startswith(("system.", "scheduler_")):
-        return 2, name
-    return int(_STEERING.fullmatch(name.lower()) is not None), name
+        return STEERING + 1, name
+    if _STEERING.fullmatch(name.lower()):
+        return STEERING, name
+    return int(not (rises(name) or _JUDGED.search(name.lower()))), name
 
 
+_JUDGED = re.compile(r"loss|err|perplexity|ppl|wer|cer|mse|mae|rmse|nll|fid")
 _STEERING = re.compile(r"(.*[/.])?(lr(-.*)?|learning_rate|epoch|(global_)?step|iteration|momentum)")
 
 

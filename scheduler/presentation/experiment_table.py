@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scheduler.presentation import comparison
-from scheduler.presentation.comparison import Flat
+from scheduler.presentation.comparison import STEERING, Flat
 from scheduler.presentation.records import Record
 
 ABOUT_JOB = ("name", "user", "project", "experiment", "state")
@@ -97,8 +97,8 @@ def choose(known: Sequence[Mapping[str, Any]], jobs: int) -> list[str]:
         key=lambda each: (-each["jobs"], each["name"]),
     )
     metrics = sorted(
-        (each for each in known if each["name"].startswith("last.") and not _subject(each)),
-        key=lambda each: (-each["jobs"], each["name"]),
+        (each for each in known if each["name"].startswith("last.") and _subject(each) < STEERING),
+        key=lambda each: (_subject(each), -each["jobs"], each["name"]),
     )
     chosen += [each["name"] for each in params[:PARAMS_CHOSEN]]
     for each in metrics[:METRICS_CHOSEN]:

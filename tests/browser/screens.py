@@ -15,6 +15,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from playwright.sync_api import sync_playwright
 
@@ -33,6 +34,10 @@ FOLDER = Path("build/screens")
 PICTURE_BYTES_MAX = 150_000
 LONGER = 40  # times as many epochs as in the demo: so that all is still there for the last picture
 PICTURE = (1100, 600)
+FACETS = [
+    *(("metric", "loss"), ("cols", "param.net.depth"), ("hue", "param.lr"), ("logy", "true")),
+    *(("pattern", "param.optimizer"), ("smooth", "0.6"), ("sx", "param.lr"), ("sy", "max.val_acc")),
+]
 VIEWS = [(size, dark) for dark in (False, True) for size in (WIDE, NARROW)]
 
 
@@ -79,6 +84,8 @@ def _draw_sweep(browser: Browser, folder: Path) -> None:
             "experiments": "/experiments",
             "groups": "/experiments?group=param.net.depth&order=min.loss&ascending=true",
             "metrics": f"/jobs/{jobs[0]}",
+            "compare": f"/compare?{urlencode([('job', job) for job in jobs[:6]])}",
+            "facets": f"/compare?{urlencode([*(('job', job) for job in jobs), *FACETS])}",
         }
         for size, dark in VIEWS:
             person = visitor(browser, served.url, size, dark)

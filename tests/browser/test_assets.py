@@ -74,7 +74,7 @@ def sizes(paths: Iterable[Path]) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("page", "most", "packed_most"),
-    [("now", 90_000, 35_000), ("jobs", 90_000, 35_000), ("experiments", 110_000, 40_000)],
+    [("now", 90_000, 35_000), ("jobs", 90_000, 35_000), ("compare", 130_000, 50_000)],
 )
 def test_nobody_waits_for_a_page_that_is_not_looked_at(
     page: str, most: int, packed_most: int
@@ -89,5 +89,5 @@ def test_nobody_waits_for_a_page_that_is_not_looked_at(
 def test_all_files_together_are_small() -> None:
     raw, packed = sizes(assets())
     print(f"{raw:,} bytes in {len(assets())} files, {packed:,} compressed")
-    assert raw < 230_000
-    assert packed < 85_000
+    assert raw < 250_000
+    assert packed < 95_000

@@ -112,7 +112,7 @@ def test_numbers_are_short(blank: Page, value: float, text: str) -> None:
 def test_what_is_new_replaces_what_was_there_from_then_on(blank: Page) -> None:
     curve = {"times": [1, 2, 3], "steps": [1, 2, 3], "values": [9, 8, 7]}
     news = {"times": [2, 4], "steps": [2, 4], "values": [5, 4]}
-    found = call(blank, "jobmetrics", "joined", curve, news, 2)
+    found = call(blank, "curves", "joined", curve, news, 2)
     assert found == {"times": [1, 2, 4], "steps": [1, 2, 4], "values": [9, 5, 4]}
 
 

@@ -138,10 +138,12 @@ def test_the_direction_of_a_metric_is_told_by_its_name() -> None:
     assert not any(map(rises, ("loss", "val_loss", "perplexity", "lr", "error", "mapping_error")))
 
 
-def test_what_a_training_came_to_comes_before_what_it_was_steered_by_and_its_machine() -> None:
-    names = ["epoch", "lr", "lr-Adam", "system.cpu", "train/learning_rate", "val_loss", "x.lrs"]
+def test_metrics_are_in_the_order_in_which_people_ask_for_them() -> None:
+    names = ["epoch", "grad_norm", "lr", "lr-Adam", "system.cpu", "train/learning_rate", "val_loss"]
+    names += ["x.lrs", "top5_acc"]
     assert sorted(names, key=by_subject) == [
-        *("val_loss", "x.lrs"),
+        *("top5_acc", "val_loss"),
+        *("grad_norm", "x.lrs"),
         *("epoch", "lr", "lr-Adam", "train/learning_rate"),
         "system.cpu",
     ]

@@ -170,6 +170,7 @@ def _compared(store: SeriesStore | None, jobs: Sequence[pb.Job], everything: boo
                 "ended_at": job["ended_at"],
                 "epochs_done": job["epochs_done"],
                 "description": told[job["id"]].description,
+                "attempts": sorted({series.attempt for series, _ in told[job["id"]].series}),
             }
             for job in shown
         ],
@@ -279,6 +280,7 @@ ENDPOINTS = (
                     ended_at=_NUMBER,
                     epochs_done=_INTEGER,
                     description=_STRING,
+                    attempts={**_list(_INTEGER), "description": "those that have logged"},
                 )
             ),
             config=_list(

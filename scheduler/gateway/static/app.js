@@ -87,7 +87,7 @@ function Frame({ session, logOut }) {
     <main id="main" tabindex="-1"><${Guarded} key=${parts.join("/")} parts=${parts} query=${query} /></main>`;
 }
 
-const title = (parts) => (parts[0] === "jobs" && parts[1] ? (parts[2] === "log" ? "Log" : "Job") : PLACES.find(([path]) => path === `/${parts[0] ?? ""}`)?.[1] ?? "Not found");
+const title = (parts) => (parts[0] === "compare" ? "Compare" : parts[0] === "jobs" && parts[1] ? (parts[2] === "log" ? "Log" : "Job") : PLACES.find(([path]) => path === `/${parts[0] ?? ""}`)?.[1] ?? "Not found");
 
 /** A mistake in one page must not take the others with it. */
 function Guarded({ parts, query }) {
@@ -96,11 +96,8 @@ function Guarded({ parts, query }) {
   return html`<${Page} parts=${parts} query=${query} />`;
 }
 
-/** Places of what is to come, and of nothing. */
-const Later = ({ name }) => html`<div class="head"><h1>${LATER[name] ?? "Not found"}</h1></div>
-  <div class="panel"><div class="body"><${Empty}>${LATER[name] ? "This is not there yet."
-    : html`There is no such page. <a href="/">Go to what happens now</a>.`}<//></div></div>`;
-const LATER = { compare: "Compare" };
+const Nowhere = () => html`<div class="head"><h1>Not found</h1></div>
+  <div class="panel"><div class="body"><${Empty}>There is no such page. <a href="/">Go to what happens now</a>.<//></div></div>`;
 
 // Loaded when they are first shown: nobody waits for a page that is not looked at.
 const PAGES = {
@@ -108,6 +105,7 @@ const PAGES = {
   jobs: () => import("./pages/jobs.js"),
   job: () => import("./pages/job.js"),
   log: () => import("./pages/log.js"),
+  compare: () => import("./pages/compare.js"),
   experiments: () => import("./pages/experiments.js"),
   people: () => import("./pages/people.js"),
   cluster: () => import("./pages/cluster.js"),
@@ -118,7 +116,7 @@ const loaded = new Map();
 function Page({ parts: [place = "", id, more], query }) {
   const name = place === "jobs" && id ? (more === "log" ? "log" : "job") : place;
   const [, redraw] = useState({});
-  if (!Object.hasOwn(PAGES, name)) return html`<${Later} name=${name} />`;
+  if (!Object.hasOwn(PAGES, name)) return html`<${Nowhere} />`;
   const Shown = loaded.get(name);
   if (Shown) return html`<${Shown} id=${id} query=${query} />`;
   PAGES[name]().then((module) => {

@@ -56,6 +56,14 @@ export function smoothed({ xs, ys }, weight) {
   return { xs, ys: found };
 }
 
+/** A curve with what was answered for the time from this moment on. */
+export function joined(curve, news, from) {
+  const kept = curve.times.findIndex((time) => time >= from);
+  const till = kept < 0 ? curve.times.length : kept;
+  const both = (name) => curve[name].slice(0, till).concat(news[name]);
+  return { ...curve, times: both("times"), values: both("values"), steps: curve.steps && news.steps ? both("steps") : null };
+}
+
 // --- colours ------------------------------------------------------------------------------------
 
 const HUES = [210, 25, 140, 350, 275, 185, 50, 320, 95, 240];

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { Refused, address, get, getOnce } from "./api.js";
-import { columns } from "./curves.js";
+import { columns, joined } from "./curves.js";
 import { sure } from "./live.js";
 import { Empty, Panel, Text } from "./parts.js";
 import { Plot } from "./plot.js";
@@ -33,7 +33,7 @@ function Small({ series, curve, began }) {
   const byStep = Boolean(curve.steps);
   const made = useRef({});
   if (made.current.of !== curve) {
-    made.current = { of: curve, lines: [{ name: series.name, colour: getComputedStyle(document.documentElement).getPropertyValue("--primary").trim(), ...columns(curve, byStep ? "step" : "time", began) }] };
+    made.current = { of: curve, lines: [{ name: series.name, colour: getComputedStyle(document.documentElement).getPropertyValue("--link").trim(), ...columns(curve, byStep ? "step" : "time", began) }] };
   }
   const told = (value) => (typeof value === "number" ? short(value) : printable(value ?? "–"));
   return html`<figure><figcaption><b><${Text}>${series.name}<//></b>
@@ -84,12 +84,4 @@ function useMetrics(job, limit) {
     };
   }, [job.id, limit, live(job)]);
   return state;
-}
-
-/** A curve with what was answered for the time from this moment on. */
-export function joined(curve, news, from) {
-  const kept = curve.times.findIndex((time) => time >= from);
-  const till = kept < 0 ? curve.times.length : kept;
-  const both = (name) => curve[name].slice(0, till).concat(news[name]);
-  return { ...curve, times: both("times"), values: both("values"), steps: curve.steps && news.steps ? both("steps") : null };
 }

@@ -1,6 +1,6 @@
 // Curves, drawn on a canvas: 50 of 2,000 points take two frames, where SVG would take ten.
 
-import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { useWidth } from "./chart.js";
 import { printable, short } from "./words.js";
 
@@ -146,26 +146,26 @@ function draw(context, { curves, width, height, x, y, formatX, opacity, thick })
 // --- the component ------------------------------------------------------------------------------
 
 /**
- * `curves`: `{name, colour, dash, faint, xs, ys}`, with xs in order; a NaN is a gap. `zoom`: which x
- * are shown, or null for all; `onZoom`: is called when others are chosen. `label`: for those who do
- * not see it.
+ * `curves`: `{name, colour, dash, faint, raw, xs, ys}`, with xs in order; a NaN is a gap. What is `raw`
+ * is drawn and not told of. `among`: those that have the same axes. `zoom`: which x are shown, or null for all; `onZoom`: is called when others
+ * are chosen. `label`: for those who do not see it.
  */
-export function Plot({ curves, zoom, onZoom, logX, logY, opacity = 1, height = 240, formatX = short, label, unit = "" }) {
+export function Plot({ curves, among = curves, zoom, onZoom, logX, logY, opacity = 1, height = 240, formatX = short, label, unit = "" }) {
   const [box, width] = useWidth();
   const [below, above] = [useRef(), useRef()];
   const [told, tell] = useState("");
   const drag = useRef(null);
-  const all = extent(curves, "xs", logX);
+  const all = useMemo(() => extent(among, "xs", logX), [among, logX]);
   const shownX = zoom ?? all;
-  const spread = shownX && extent(curves, "ys", logY, zoom);
+  const spread = useMemo(() => extent(among, "ys", logY, zoom), [among, logY, zoom?.[0], zoom?.[1]]);
   const x = shownX && scaleOf(shownX, logX, LEFT, width - RIGHT);
-  const y = spread && scaleOf(wider(spread, logY), logY, height - BOTTOM, TOP);
+  const y = shownX && spread && scaleOf(wider(spread, logY), logY, height - BOTTOM, TOP);
   const thick = curves.length > THICK_MAX ? 1 : 1.6;
-  useDark(() => paint());
+  const dark = useDark();
   const paint = () => {
     if (below.current && y) draw(cleared(below.current, width, height), { curves, width, height, x, y, formatX, opacity, thick });
   };
-  useLayoutEffect(paint, [curves, width, height, logX, logY, opacity, shownX?.[0], shownX?.[1]]);
+  useLayoutEffect(paint, [curves, width, height, logX, logY, opacity, dark, shownX?.[0], shownX?.[1], spread]);
   useLayoutEffect(() => { point(null); }, [curves, zoom]);
 
   /** Shows what is nearest to this place, and which x are being chosen. */
@@ -196,17 +196,18 @@ export function Plot({ curves, zoom, onZoom, logX, logY, opacity = 1, height = 2
   const cursor = useRef({ x: null, curve: 0 });
   const press = (event) => {
     const { key } = event;
-    if (!y || !all) return;
+    if (!y) return;
     const span = shownX.map(x);
     const at = cursor.current;
+    const all = curves.filter(({ raw }) => !raw);
     at.x ??= (span[0] + span[1]) / 2;
     if (key === "ArrowLeft" || key === "ArrowRight") at.x = Math.min(span[1], Math.max(span[0], at.x + (key === "ArrowLeft" ? -1 : 1) * (span[1] - span[0]) / 100));
-    else if (key === "ArrowUp" || key === "ArrowDown") at.curve = (at.curve + (key === "ArrowUp" ? curves.length - 1 : 1)) % curves.length;
+    else if (key === "ArrowUp" || key === "ArrowDown") at.curve = (at.curve + (key === "ArrowUp" ? all.length - 1 : 1)) % all.length;
     else if (key === "+" && onZoom) return onZoom([at.x - (at.x - span[0]) / 2, at.x + (span[1] - at.x) / 2].map(x.back));
     else if ((key === "-" || key === "Escape") && onZoom && zoom) return onZoom(null);
     else return;
     event.preventDefault();
-    point({ x: at.x, only: curves[at.curve] });
+    point({ x: at.x, only: all[at.curve % all.length] });
   };
   const up = (event) => {
     const began = drag.current;
@@ -239,7 +240,7 @@ export function Plot({ curves, zoom, onZoom, logX, logY, opacity = 1, height = 2
 function nearest(curves, x, y, { x: px, y: py, only }) {
   let [best, distance] = [null, only ? Infinity : NEAR];
   for (const curve of only ? [only] : curves) {
-    if (curve.faint && !only) continue;
+    if (curve.raw) continue;
     const i = closest(curve.xs, x.back(px));
     for (let j = Math.max(0, i - 1); j <= Math.min(curve.xs.length - 1, i + 1); j += 1) {
       const [cx, cy] = [x(curve.xs[j]), y(curve.ys[j])];
@@ -261,14 +262,14 @@ export function closest(values, wanted) {
   return low > 0 && wanted - values[low - 1] < values[low] - wanted ? low - 1 : low;
 }
 
-/** Calls `changed` when the person turns the page dark, or light. */
-function useDark(changed) {
-  const newest = useRef();
-  newest.current = changed;
+/** Whether the person wants the page dark. */
+export function useDark() {
+  const [query] = useState(() => matchMedia("(prefers-color-scheme: dark)"));
+  const [dark, setDark] = useState(query.matches);
   useEffect(() => {
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    const listener = () => newest.current();
-    dark.addEventListener("change", listener);
-    return () => dark.removeEventListener("change", listener);
+    const listener = () => setDark(query.matches);
+    query.addEventListener("change", listener);
+    return () => query.removeEventListener("change", listener);
   }, []);
+  return dark;
 }

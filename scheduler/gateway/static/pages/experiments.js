@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
 import { address, get } from "../api.js";
+import { Choices } from "../choices.js";
 import { LIVE, STATES } from "../joblist.js";
 import { sure, useLoaded } from "../live.js";
 import { Empty, Loaded, State, Text } from "../parts.js";
@@ -16,7 +17,6 @@ const TYPING_MS = 150;
 const REST_MS = 5000;
 const LOOK_MS = 15000; // what is logged changes without an event
 const GROUPS_MAX = 60;
-const LISTED = 40; // columns to choose from, before a word is typed
 
 export default function Experiments() {
   const query = listsInAddress();
@@ -84,36 +84,14 @@ function Filters({ query, one, change, data }) {
       <option value="">all</option>${STATES.map((state) => html`<option value=${state}>${state}</option>`)}</select></label>
     <label>Group by<select value=${one("group")} onChange=${(event) => change({ group: event.target.value })}>
       <option value="">nothing</option>${groups.map((name) => html`<option value=${name}>${printable(name)}</option>`)}</select></label>
-    ${data && html`<${Columns} known=${data.known} columns=${query.column ?? data.columns} change=${change} />`}
+    ${data && html`<${Choices} label="Columns" known=${listed(data.known)} chosen=${query.column ?? data.columns} hint="lr, loss, option …"
+      change=${(column) => change({ column })} />`}
   </form>`;
 }
 
-/** Which columns there are. */
-function Columns({ known, columns, change }) {
-  const box = useRef();
-  const [first, setFirst] = useState(() => new Set()); // those that were chosen when it was opened are on top
-  const [wanted, want] = useState("");
-  const chosen = new Set(columns);
-  const open = () => {
-    setFirst(chosen);
-    want("");
-    box.current.showModal();
-  };
-  const matching = known.filter(({ name }) => name.toLowerCase().includes(wanted.toLowerCase()));
-  const listed = matching.sort((one, other) => first.has(other.name) - first.has(one.name) || (other.different > 1) - (one.different > 1)).slice(0, LISTED);
-  const toggle = (name) => change({ column: chosen.has(name) ? columns.filter((each) => each !== name) : [...columns, name] });
-  return html`<div class="field"><span aria-hidden="true">Columns</span>
-    <button type="button" onClick=${open}>${chosen.size} of ${known.length} …</button>
-    <dialog ref=${box} aria-label="columns of the table"><h2>Columns</h2>
-      <label class="field">Find<input type="search" value=${wanted} onInput=${(event) => want(event.target.value)} placeholder="lr, loss, option …" /></label>
-      <ul class="choices">${listed.map(({ name, jobs, different }) => html`<li key=${name}><label class="choice">
-        <input type="checkbox" checked=${chosen.has(name)} onChange=${() => toggle(name)} />
-        <span><${Text}>${name}<//> <span class="muted small">${count(jobs, "job")}, ${count(different, "value")}</span></span></label></li>`)}</ul>
-      ${matching.length > listed.length && html`<p class="muted small">and ${number(matching.length - listed.length)} more: type a part of the name</p>`}
-      <div class="actions"><button type="button" onClick=${() => change({ column: null })}>Choose for me</button>
-        <button type="button" class="primary" onClick=${() => box.current.close()}>Done</button></div>
-    </dialog></div>`;
-}
+/** What differs comes first. */
+const listed = (known) => [...known].sort((one, other) => (other.different > 1) - (one.different > 1))
+  .map(({ name, jobs, different }) => ({ name, about: `${count(jobs, "job")}, ${count(different, "value")}` }));
 
 // --- the table ----------------------------------------------------------------------------------
 

@@ -1,0 +1,245 @@
+"""The page Compare."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.browser.conftest import Site
+from tests.browser.sweeps import DEPTHS, RATES, Sweep, make_grid
+from tests.browser.visitor import NARROW, Visitor
+from tests.gateway.serving_http import Served
+from tests.support import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Route
+
+HOSTILE = '<img src=x onerror="alert(1)">{{1+1}}'
+
+
+@pytest.fixture(scope="module")
+def sweep(served: Served) -> Sweep:
+    return Sweep(served.daemon, served.gateway)
+
+
+@pytest.fixture(scope="module")
+def grid(sweep: Sweep) -> list[str]:
+    return make_grid(sweep, steps=100)
+
+
+def address(jobs: list[str], **choices: str) -> str:
+    return f"/compare?{urlencode([*(('job', job) for job in jobs), *choices.items()])}"
+
+
+def compare(site: Site, jobs: list[str], choices: dict[str, str], **given: object) -> Visitor:
+    person = site.visit(**given)
+    person.go(address(jobs, **choices))
+    person.page.locator(".plot canvas").first.wait_for()
+    return person
+
+
+def plot(person: Visitor, name: str) -> Locator:
+    return person.page.get_by_label(re.compile(f"^{re.escape(name)} of "))
+
+
+def told(person: Visitor, name: str) -> str:
+    return plot(person, name).first.get_attribute("aria-label") or ""
+
+
+def read(person: Visitor, name: str, *keys: str) -> str:
+    """What is told of a curve after these keys."""
+    of = plot(person, name).first
+    of.focus()
+    for key in keys:
+        person.page.keyboard.press(key)
+    return of.locator("output").inner_text()
+
+
+# --- curves ---------------------------------------------------------------------------------------
+
+
+def test_curves_of_all_jobs_are_on_one_page(site: Site, grid: list[str]) -> None:
+    person = compare(site, grid, {})
+    for name in ("loss", "val_acc", "grad_norm"):
+        plot(person, name).wait_for()
+        assert f"of {len(grid)} jobs or attempts along the step" in told(person, name)
+    assert read(person, "lr", "ArrowLeft").startswith("resnet18-lr0.3: ")
+    assert read(person, "lr", "ArrowDown").startswith("resnet34-lr0.3: ")
+    assert person.barriers() == []
+
+
+def test_each_choice_is_in_the_address(site: Site, grid: list[str]) -> None:
+    person = compare(site, grid, {})
+    for label, value, key in (
+        ("Colour by", "param.lr", "hue"),
+        ("Dashes by", "param.optimizer", "pattern"),
+        ("A plot for each", "param.net.depth", "cols"),
+        ("Along", "epoch", "x"),
+    ):
+        person.page.get_by_role("combobox", name=label).first.select_option(value)
+        person.page.wait_for_url(re.compile(f"{key}={value}"))
+    person.page.get_by_label("log y").check()
+    person.page.get_by_label("Smoothing").fill("0.8")
+    person.page.wait_for_url(lambda url: "smooth=0.8" in url)
+    assert plot(person, "loss").count() == len(DEPTHS)
+    assert "of 4 jobs or attempts along the epoch" in told(person, "lr")
+    colours = person.page.locator(".legend").first.get_by_text(re.compile(r"^0\.\d+$"))
+    assert colours.all_inner_texts() == [str(rate) for rate in sorted(RATES)]
+    colleague = site.visit("bob")
+    colleague.page.goto(person.page.url)
+    plot(colleague, "loss").nth(len(DEPTHS) - 1).wait_for()
+    assert colleague.page.get_by_label("log y").is_checked()
+    assert colleague.page.get_by_role("combobox", name="Colour by").input_value() == "param.lr"
+    assert person.barriers() == []
+
+
+def test_a_part_is_shown_by_the_mouse_and_by_keys(site: Site, grid: list[str]) -> None:
+    person = compare(site, grid[:2], {"metric": "loss"})
+    canvas = plot(person, "loss").locator("canvas").last
+    box = canvas.bounding_box()
+    assert box
+    middle = box["y"] + box["height"] / 2
+    person.page.mouse.move(box["x"] + box["width"] / 2, middle)
+    person.page.mouse.down()
+    person.page.mouse.move(box["x"] + box["width"] * 0.75, middle, steps=5)
+    person.page.mouse.up()
+    person.page.wait_for_url(lambda url: "from=" in url)
+    begin = float(re.findall(r"from=([\d.]+)", person.page.url)[0])
+    assert 40 < begin < 55
+    assert int(read(person, "loss", *["ArrowLeft"] * 60).rpartition(" ")[2]) >= begin
+    person.page.keyboard.press("Escape")
+    person.page.wait_for_url(lambda url: "from=" not in url)
+    read(person, "loss", "ArrowRight", "+")
+    person.page.wait_for_url(lambda url: "from=" in url)
+    canvas.dblclick()
+    person.page.wait_for_url(lambda url: "from=" not in url)
+
+
+def test_what_the_pointer_is_near_is_told(site: Site, grid: list[str]) -> None:
+    person = compare(site, grid[:1], {"metric": "epoch"})
+    canvas = plot(person, "epoch").locator("canvas").last
+    box = canvas.bounding_box()
+    assert box
+    canvas.hover(position={"x": box["width"] / 2, "y": box["height"] / 2})
+    plot(person, "epoch").get_by_text(re.compile("resnet18-lr0.3: .* at step")).wait_for()
+
+
+def test_a_resumed_run_has_no_doubled_step_and_older_attempts_are_shown_on_request(
+    site: Site, sweep: Sweep
+) -> None:
+    job = sweep.submit("resumed")
+    sweep.log(job, range(11), {"loss": [1.0] * 11}, attempt=1)
+    sweep.log(job, range(5, 21), {"loss": [2.0] * 16}, attempt=2)
+    person = compare(site, [job], {})
+    assert "of 1 job or" in told(person, "loss")
+    assert read(person, "loss", *["ArrowLeft"] * 10) == "resumed: 2 at step 8"
+    assert read(person, "loss", *["ArrowLeft"] * 20) == "resumed: 1 at step 4"
+    person.page.get_by_label("older attempts").check()
+    eventually(lambda: "of 2 jobs or" in told(person, "loss"))
+    assert "resumed, attempt 1: 1 at" in read(person, "loss", "ArrowDown")
+
+
+def test_curves_grow_while_a_job_logs(site: Site, sweep: Sweep) -> None:
+    job = sweep.submit("grows")
+    sweep.log(job, range(10), {"loss": [1.0] * 10})
+    person = compare(site, [job], {})
+    asked: list[str] = []
+    person.page.on("request", lambda request: asked.append(request.url))
+    sweep.log(job, range(10, 20), {"loss": [0.5] * 10})
+    eventually(lambda: read(person, "loss", "ArrowRight") and "at step 1" in last(person))
+    assert all("from=" in url for url in asked if "/points?" in url)
+
+
+def last(person: Visitor) -> str:
+    return read(person, "loss", *["ArrowRight"] * 60)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def test_only_what_differs_is_shown_unless_all_is_asked_for(site: Site, grid: list[str]) -> None:
+    person = compare(site, grid[:3], {})
+    table = person.page.get_by_label("what was set")
+    rows = table.locator("tbody tr")
+    assert [each.split("\t")[0] for each in rows.all_inner_texts()] == [
+        "param.net.depth",
+        "param.optimizer",
+        "param.seed",
+    ]
+    assert rows.first.inner_text().split("\t")[1:] == ["18", "34", "50"]
+    person.page.get_by_label("also what is the same").check()
+    table.get_by_text("option.batch_size").wait_for()
+    figures = person.page.get_by_label("metrics", exact=True)
+    assert figures.get_by_text("NaN").count() > 0
+
+
+def test_jobs_are_hidden_and_taken_out(site: Site, grid: list[str]) -> None:
+    person = compare(site, grid[:3], {"metric": "loss"})
+    person.page.get_by_role("button", name="curves of resnet34-lr0.3").click()
+    eventually(lambda: "of 2 jobs or" in told(person, "loss"))
+    person.page.get_by_role("button", name="without resnet18-lr0.3").click()
+    person.sees("2 jobs")
+    assert grid[0] not in person.page.url
+
+
+def test_values_are_lines_and_dots_that_lead_to_their_jobs(site: Site, grid: list[str]) -> None:
+    person = compare(site, grid, {"sx": "param.lr", "sy": "max.val_acc"})
+    lines = person.page.get_by_label("a line for each job").get_by_role("link")
+    assert lines.count() == len(grid)
+    assert "lr 0.3" in (lines.first.get_attribute("aria-label") or "")
+    dots = person.page.get_by_label("max.val_acc by param.lr").get_by_role("link")
+    assert dots.count() == len(grid)
+    dots.first.focus()
+    person.page.keyboard.press("Enter")
+    person.sees_title("resnet18-lr0.3")
+
+
+# --- what everybody can use -----------------------------------------------------------------------
+
+
+def test_names_that_are_html_are_text(site: Site, sweep: Sweep) -> None:
+    jobs = [sweep.submit(HOSTILE, {"lr": number, HOSTILE: HOSTILE * number}) for number in (1, 2)]
+    for job in jobs:
+        sweep.tell(job, {"points": [["metrics", {}, HOSTILE, 1_700_000_000_000_000_000, 1, 0.5]]})
+    person = compare(site, jobs, {"hue": f"param.{HOSTILE}", "cols": f"param.{HOSTILE}"})
+    person.page.get_by_label("what was set").get_by_text(HOSTILE).first.wait_for()
+    assert person.page.locator("img[src=x]").count() == 0
+
+
+def test_it_can_be_used_on_a_phone_and_in_the_dark(site: Site, grid: list[str]) -> None:
+    person = compare(site, grid[:4], {"hue": "param.net.depth"}, size=NARROW, dark=True)
+    assert person.barriers() == []
+    assert not person.overflows()
+
+
+def test_without_jobs_it_says_where_to_choose_them(site: Site) -> None:
+    person = site.visit()
+    person.go("/compare")
+    person.sees("Choose two jobs or more")
+    assert person.barriers() == []
+
+
+def test_jobs_that_are_not_there_are_told(site: Site) -> None:
+    person = site.visit()
+    person.go("/compare?job=nothing&job=neither")
+    person.page.get_by_role("alert").get_by_text("no job matches").wait_for()
+
+
+def test_a_gateway_that_is_away_for_a_while_is_told_and_curves_stay(
+    site: Site, sweep: Sweep
+) -> None:
+    job = sweep.submit("alive")
+    sweep.log(job, range(10), {"loss": [1.0] * 10})
+    person = compare(site, [job], {})
+
+    def away(route: Route) -> None:
+        route.fulfill(status=503, json={"error": {"code": "", "message": "too busy"}})
+
+    person.page.route("**/api/v1/points*", away)
+    person.page.get_by_role("alert").get_by_text("too busy").wait_for()
+    assert plot(person, "loss").locator("canvas").count() == 2
+    person.page.unroute("**/api/v1/points*")
+    person.page.get_by_role("alert").wait_for(state="detached")
