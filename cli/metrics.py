@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from cli import command
@@ -22,6 +23,7 @@ JOBS_MAX = 100
 POINTS_MAX = 1_000_000  # of all metrics of a job
 PLOTTED_MAX = 2_000  # points of a curve
 NAMES_AT_ONCE = 50  # in one request
+BATCH_BYTES = 800_000  # of an import, in one request
 
 ABOUT = """\
 Print what jobs have logged: the last, least and greatest value of each metric,
@@ -33,6 +35,7 @@ EXAMPLES = """\
   scheduler-metrics demo --measurement loss --last
   scheduler-metrics good bad --measurement '^loss$' --plot
   scheduler-metrics demo --all --csv > points.csv
+  scheduler-metrics demo --import mlruns/0/4f1e8c1c
   scheduler-metrics demo --sql 'SELECT metric, avg(value) FROM points
     WHERE step >= 100 GROUP BY metric'"""
 
@@ -62,7 +65,7 @@ def parser() -> Parser:
         default=[],
         help="those with this tag; may be repeated",
     )
-    group = this.add_argument_group("which of their points, for --all, --plot and --sql")
+    group = this.add_argument_group("which of their points, for --all, --plot, --sql and --export")
     group.add_argument(
         "--attempt", metavar="N", type=command.whole_number(1), help="points of this attempt"
     )
@@ -84,6 +87,22 @@ def parser() -> Parser:
     what.add_argument("--plot", action="store_true", help="a plot of each metric")
     what.add_argument("--sql", metavar="SELECT", help=_SQL)
     group.add_argument("--csv", action="store_true", help="for a spreadsheet")
+    group = this.add_argument_group("files")
+    what = group.add_mutually_exclusive_group()
+    what.add_argument(
+        "--export",
+        metavar="PATH",
+        help="write all points to PATH, if it ends with .csv or .parquet, and else the jobs as runs"
+        " of an MLflow file store into the folder PATH",
+    )
+    what.add_argument(
+        "--import",
+        metavar="PATH",
+        dest="import_",
+        help="add to JOB, which must be yours, what another program has recorded: a .csv file, a "
+        "run of an MLflow file store, an offline run of wandb, or a folder with event files of "
+        "TensorBoard",
+    )
     this.add_common()
     return this
 
@@ -97,10 +116,14 @@ def show(options: argparse.Namespace) -> int:
         raise UsageError("JOB is missing: whose metrics?")
     if len(options.jobs) > JOBS_MAX:
         raise UsageError(f"{JOBS_MAX} jobs can be asked for at once, not {len(options.jobs)}")
-    pointed = options.all or options.plot or options.sql is not None
+    if options.import_ is not None:
+        return _import(options)
+    pointed = options.all or options.plot or options.sql is not None or options.export is not None
     for name in _OF_POINTS:
         if getattr(options, name) is not None and not pointed:
-            raise UsageError(f"--{name} chooses points: give it with --all, --plot or --sql")
+            raise UsageError(
+                f"--{name} chooses points: give it with --all, --plot, --sql or --export"
+            )
     if options.csv and options.plot:
         raise UsageError("--plot is for people: leave out --csv")
     if options.csv and options.output != "table":
@@ -110,7 +133,9 @@ def show(options: argparse.Namespace) -> int:
     for job in jobs:
         for remark in job["remarks"]:
             note(f"note: {job['job_name']}: {remark}")
-    if pointed:
+    if options.export is not None:
+        _export(gateway, options, jobs)
+    elif pointed:
         _show_points(options, jobs, _curves(gateway, jobs, options))
     else:
         _show_summary(options, jobs)
@@ -182,6 +207,76 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def _export(gateway: GatewayClient, options: argparse.Namespace, jobs: Sequence[Record]) -> None:
+    from pathlib import Path  # these are slow to import, and used only here
+
+    from cli import metrics_export
+
+    curves, path = _curves(gateway, jobs, options), Path(options.export)
+    if path.suffix.lower() in (".csv", ".parquet"):
+        parquet = path.suffix.lower() == ".parquet"
+        write = metrics_export.write_parquet if parquet else metrics_export.write_csv
+        write(path, jobs, curves)
+        say(str(path))
+        return
+    for job in jobs:
+        where = f"/jobs/{job['job']}"
+        own = [curve for curve in curves if curve["job"] == job["job"]]
+        read = partial(_artifact, gateway, where)
+        run = metrics_export.write_mlflow(path, job, gateway.get(f"{where}/record"), own, read)
+        say(str(run))
+
+
+def _artifact(gateway: GatewayClient, where: str, path: str) -> bytes:
+    return gateway.content(f"{where}/artifacts/{path}")
+
+
+def _import(options: argparse.Namespace) -> int:
+    from collections import Counter
+    from pathlib import Path
+
+    from cli.metrics_import import ImportedRun, counted
+
+    if len(options.jobs) != 1:
+        raise UsageError("--import adds to one job: name one")
+    gateway = GatewayClient(Client(options.server, options.ca))
+    run, taken = ImportedRun(Path(options.import_)), Counter[str]()
+    refused: dict[str, None] = {}
+    for content in _batches(run.entries()):
+        answer = gateway.post(f"/jobs/{options.jobs[0]}/entries", content, "application/x-ndjson")
+        taken["refused"] += answer["refused"]
+        refused |= dict.fromkeys(answer["reasons"])
+        for entry in content.splitlines():
+            taken += counted(entry)
+    for why, times in run.skipped.items():
+        note(f"note: {times:,} left out: {why}")
+    for why in refused:
+        note(f"note: refused: {why}")
+    kinds = ("points", "params", "tags", "refused")
+    if options.output != "table":
+        say(command.document({kind: taken[kind] for kind in kinds}, options.output))
+    else:
+        told = ", ".join(f"{taken[kind]:,} {kind}" for kind in kinds[:3])
+        say(f"{told} sent, {taken['refused']:,} of them refused")
+    return 1 if taken["refused"] else 0
+
+
+def _batches(entries: Iterable[bytes]) -> Iterator[bytes]:
+    """Together not more than a request may have."""
+    batch, size = list[bytes](), 0
+    for entry in entries:
+        if batch and size + len(entry) > BATCH_BYTES:
+            yield b"\n".join(batch)
+            batch, size = [], 0
+        batch.append(entry)
+        size += len(entry) + 1
+    if batch:
+        yield b"\n".join(batch)
 
 
 # --- shown --------------------------------------------------------------------------------------

@@ -121,6 +121,7 @@ def _route(
             Asked(
                 *(request, daemon, caller.token, values, gpus, body),
                 caller_job=caller.identity.job_id,
+                caller_user=caller.identity.user,
                 kept_series=series,
             )
         )

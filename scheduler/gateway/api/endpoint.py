@@ -50,6 +50,7 @@ class Asked:
     gpus: GpuHistory
     body: Any = None  # an instance of the endpoint's type of body
     caller_job: str = ""  # the id of the job, if it is one that asks
+    caller_user: str = ""
     kept_series: SeriesStore | None = None
 
     @property

@@ -10,15 +10,17 @@ from typing import Any
 
 from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
 from scheduler.gateway.problems import Problem
-from scheduler.gateway.series.intake import NEXT_MAX, SentEntries
+from scheduler.gateway.series.intake import NEXT_MAX, SentEntries, Taken
 from scheduler.gateway.series.series_writer import TakenLater
 from scheduler.relay.entries import BadEntry, check_path
+from scheduler.v1 import scheduler_pb2 as pb
 
 BODY_BYTES_MAX = 4 * 2**20
 UNPACKED_BYTES_MAX = 16 * 2**20
 ARTIFACT_BYTES_MAX = 2**30
 PIECE_BYTES = 2**20
 SPOOL_MAX = 100  # characters
+NO_ATTEMPT = 0
 NDJSON = "application/x-ndjson"
 
 
@@ -28,18 +30,31 @@ async def take_entries(asked: Asked) -> Any:
     spool = given.get("spool", "")
     if not (0 < len(spool) <= SPOOL_MAX and spool.isprintable()):
         raise Problem(400, f"spool: 1 to {SPOOL_MAX} characters are needed", "spool")
+    taken = await _take(asked, job, given.get("attempt", 0), spool, given.get("first", 0))
+    return {"next": taken.next, "refused": taken.refused, "reasons": taken.reasons}
+
+
+async def add_entries(asked: Asked) -> Any:
+    """They belong to none of its attempts: what an attempt has logged goes before them."""
+    request = pb.ListJobsRequest(jobs=[asked.job], limit=1, all_users=True, brief=True)
+    reply = await asked.daemon.ask("Scheduler/ListJobs", request, pb.ListJobsReply, asked.token)
+    (job,) = reply.jobs
+    if asked.caller_user != job.spec.user:
+        raise Problem(403, f"this job is {job.spec.user}'s: only they may add to what it logged")
+    taken = await _take(asked, job.id, NO_ATTEMPT, "", 0)
+    return {"job": job.id, "refused": taken.refused, "reasons": taken.reasons}
+
+
+async def _take(asked: Asked, job: str, attempt: int, spool: str, first: int) -> Taken:
     body = await asked.request.body()
     content = await asyncio.to_thread(
         unpacked, body, asked.request.headers.get("content-encoding", "")
     )
-    delivery = SentEntries(
-        job, given.get("attempt", 0), spool, given.get("first", 0), content, time.time()
-    )
+    delivery = SentEntries(job, attempt, spool, first, content, time.time())
     try:
-        taken = await asyncio.wrap_future(asked.series.deliver(delivery))
+        return await asyncio.wrap_future(asked.series.deliver(delivery))
     except TakenLater as error:
         raise Problem(503, str(error)) from None
-    return {"next": taken.next, "refused": taken.refused, "reasons": taken.reasons}
 
 
 async def take_artifact(asked: Asked) -> Any:
@@ -136,5 +151,22 @@ ENDPOINTS = (
         },
         (Parameter("attempt", "of the job", "integer"),),
         content="application/octet-stream",
+    ),
+    Endpoint(
+        "POST",
+        "/jobs/{job}/entries",
+        add_entries,
+        "Adds to what a job of the caller's has logged: entries as above, of none of its attempts. "
+        "The same point again is one.",
+        {
+            "type": "object",
+            "properties": {
+                "job": _STRING,
+                "refused": _INTEGER,
+                "reasons": {"type": "array", "items": _STRING},
+            },
+            "required": ["job", "refused", "reasons"],
+        },
+        content=NDJSON,
     ),
 )
