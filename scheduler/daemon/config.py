@@ -106,6 +106,9 @@ class KubernetesSettings:
     holder_host_pid: bool = False
     holder_idle_seconds: Positive = 60.0
     holder_deadline_seconds: Positive = 120.0
+    relay_image: str = ""
+    relay_gateway: str = ""
+    relay_certificate: Path | None = None
     token_audience: str = "epoch-scheduler"
     request_seconds: Positive = 10.0
     list_every_seconds: Annotated[float, msgspec.Meta(ge=10, le=300)] = 30.0

@@ -24,6 +24,7 @@ from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
 from scheduler.clusters.kubernetes.holders.holders import Holders, HolderTimeouts
 from scheduler.clusters.kubernetes.host_ports import AllowedPorts
 from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests, notes, rank_environment
+from scheduler.clusters.kubernetes.relay_sidecar import RelayTemplate
 from scheduler.clusters.kubernetes.usage import ClusterWithUsage
 from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource
 from scheduler.clusters.local.cluster import LocalCluster, Tracking
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # the client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes.lease import Lease
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # the address that a job uses instead
+GATEWAY = re.compile(r"http(s?)://[^\s/@]+")
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # as RFC 1123 has it
 
 
@@ -327,6 +329,29 @@ def shape_of(config: Config) -> PodTemplate:
         data=_place("data", wanted.data),
         http=config.legacy.service,
         library=_library(config),
+        relay=_relay(config),
+    )
+
+
+def _relay(config: Config) -> RelayTemplate | None:
+    """None: pods have none."""
+    wanted = config.kubernetes
+    if not wanted.relay_image:
+        return None
+    scheme = GATEWAY.fullmatch(wanted.relay_gateway)
+    if not scheme:
+        raise ConfigError(
+            f"kubernetes.relay_gateway: {wanted.relay_gateway!r} is not http://HOST:PORT or"
+            " https://HOST:PORT, to which relays deliver"
+        )
+    if scheme[1] and wanted.relay_certificate is None:
+        raise ConfigError("kubernetes.relay_certificate is missing: relays trust no other one")
+    return RelayTemplate(
+        wanted.relay_image,
+        wanted.relay_gateway,
+        wanted.relay_certificate if scheme[1] else None,
+        spool_mib=config.relay.spool_mib,
+        linger_seconds=config.relay.linger_seconds,
     )
 
 

@@ -20,6 +20,7 @@ from scheduler.job_secrets import JobSecrets
 from tests.builders import spec
 
 SERVICE = {"kubernetes.service": "scheduler.jobs.svc:7070"}
+RELAY = {"kubernetes.relay_image": "scheduler:1"}
 
 
 def made(tmp_path: Path, flags: dict[str, str]) -> object:
@@ -53,6 +54,15 @@ def test_a_preview_tells_all_but_the_token(tmp_path: Path) -> None:
         ({**SERVICE, "kubernetes.namespace": "Jobs"}, "'Jobs' is not a valid namespace name"),
         ({**SERVICE, "kubernetes.custom": "/home"}, "kubernetes.custom: '/home' is not host:/PATH"),
         ({**SERVICE, "kubernetes.node_mode": "mixed"}, "kubernetes.holder_image is missing"),
+        ({**SERVICE, **RELAY}, "kubernetes.relay_gateway: '' is not http://HOST:PORT or https:"),
+        (
+            {**SERVICE, **RELAY, "kubernetes.relay_gateway": "gateway:7071"},
+            "kubernetes.relay_gateway: 'gateway:7071' is not http",
+        ),
+        (
+            {**SERVICE, **RELAY, "kubernetes.relay_gateway": "https://gateway:7071"},
+            "kubernetes.relay_certificate is missing: relays trust no other one",
+        ),
         ({**SERVICE, "kubernetes.kubeconfig": "/nowhere"}, "cannot read /nowhere"),
         ({**SERVICE, "kubernetes.cpu": "many"}, "kubernetes.cpu = 'many'"),
         ({**SERVICE, "kubernetes.run_as_user": "0"}, "kubernetes.run_as_user = '0'"),

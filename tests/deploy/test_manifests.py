@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -240,11 +241,13 @@ def test_the_gateway_sees_nothing_of_the_daemon_and_takes_its_place(
         assert config.gateway.listen == OFF
         assert gateway["image"] == daemon_of(pod)["image"]
         assert "env" not in gateway
-        (mount,) = gateway["volumeMounts"]
-        assert mount["name"] not in {each["name"] for each in daemon_of(pod)["volumeMounts"]}
+        mount, series = gateway["volumeMounts"]
+        shared = {each["name"] for each in daemon_of(pod)["volumeMounts"]}
+        assert not shared & {mount["name"], series["name"]}
         flags = dict(flag.split("=", 1) for flag in gateway["args"])
         for flag in ("--certificate", "--key"):
             assert flags[flag].startswith(f"{mount['mountPath']}/")
+        assert flags["--folder"] == series["mountPath"]
         for probe in ("readinessProbe", "livenessProbe"):
             assert gateway[probe]["httpGet"]["scheme"] == "HTTPS"
             (host,) = gateway[probe]["httpGet"]["httpHeaders"]
@@ -283,3 +286,23 @@ def test_holders_are_of_the_same_image_and_stay_when_others_want_cards(
         assert one(folder, "PriorityClass", wanted.holder_priority_class)["value"] > 0
         (agents,) = (each for each in manifests(folder) if each["kind"] == "DaemonSet")
         assert wanted.holder_namespace == agents["metadata"]["namespace"]
+
+
+def test_relays_are_of_the_same_image_and_reach_the_gateway(
+    folder: str, pod: dict[str, Any], config: Config
+) -> None:
+    wanted = config.kubernetes
+    assert bool(wanted.relay_image) is bool(gateways_of(pod))
+    if not wanted.relay_image:
+        return
+    daemon, (gateway,) = daemon_of(pod), gateways_of(pod)
+    assert wanted.relay_image == daemon["image"]
+    address = urlsplit(wanted.relay_gateway)
+    assert f"--host={address.hostname}" in gateway["args"]
+    name, namespace, _ = str(address.hostname).split(".")
+    (port,) = one(folder, "Service", name)["spec"]["ports"]
+    assert (namespace, port["port"]) == (DAEMON, address.port)
+    (mount,) = (each for each in daemon["volumeMounts"] if each["name"] == "gateway-certificate")
+    assert wanted.relay_certificate == Path(mount["mountPath"], "tls.crt")
+    (volume,) = (each for each in pod["spec"]["volumes"] if each["name"] == mount["name"])
+    assert [item["key"] for item in volume["secret"]["items"]] == ["tls.crt"], "not the key"

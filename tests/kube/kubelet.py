@@ -50,7 +50,7 @@ class Kubelet:
         there = self._get(f"/api/v1/nodes/{node}")
         ready = {"type": "Ready", "status": str(answers), "reason": "Kubelet", "message": ""}
         ready["lastHeartbeatTime"] = _now()
-        kept = {name: there["status"].get(name) for name in ("allocatable", "images")}
+        kept = {name: there["status"].get(name) for name in ("allocatable", "images", "nodeInfo")}
         there["status"] = {"conditions": [ready], **kept}
         self._server.call("PUT", f"/api/v1/nodes/{node}/status", body=there)
 
@@ -63,6 +63,11 @@ class Kubelet:
         """Makes these nodes the only ones."""
         there = self._get(f"/api/v1/nodes/{node}")
         there["status"]["images"] = [{"names": [image], "sizeBytes": 1} for image in images]
+        self._server.call("PUT", f"/api/v1/nodes/{node}/status", body=there)
+
+    def set_version(self, node: str, version: str) -> None:
+        there = self._get(f"/api/v1/nodes/{node}")
+        there["status"]["nodeInfo"] = {**there["status"]["nodeInfo"], "kubeletVersion": version}
         self._server.call("PUT", f"/api/v1/nodes/{node}/status", body=there)
 
     def remove_node(self, node: str) -> None:
@@ -106,6 +111,15 @@ class Kubelet:
     def set_waiting(self, name: str, reason: str, message: str) -> None:
         waiting = {"reason": reason, "message": message}
         self._write(name, phase="Pending", containerStatuses=[_status(waiting=waiting)])
+
+    def set_relay(self, name: str, **state: Any) -> None:
+        """Of a sidecar."""
+        self._write(name, initContainerStatuses=[{**_status(**state), "name": pods.RELAY}])
+
+    def end_training(self, name: str, exit_code: int) -> None:
+        """Its relay is still there, and so the pod."""
+        ended = {"exitCode": exit_code, "reason": "Completed", "finishedAt": _now()}
+        self._write(name, containerStatuses=[_status(terminated=ended)])
 
     def warn(self, name: str, reason: str, message: str) -> None:
         """Creates an event, as a kubelet does when something keeps a pod from starting."""

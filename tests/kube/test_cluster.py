@@ -22,6 +22,7 @@ from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.cluster import LaunchTimeouts
 from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests
 from scheduler.clusters.kubernetes.pods import KubePod
+from scheduler.clusters.kubernetes.relay_sidecar import RelayTemplate
 from scheduler.clusters.kubernetes.requests import Runs
 from scheduler.core.errors import ConfigError, Unavailable
 from scheduler.core.model import Event, Failure, Gpu, JobId, Launch, PodState, Remove, Share
@@ -112,6 +113,65 @@ def test_a_run_on_a_node_that_does_not_answer_is_lost_when_its_time_is_over(
         eventually(lambda: pods_of(launch, made.observe())[0].state is not PodState.RUNNING)
         now[0] += 1e9
         assert wait_until_over(made, launch).said == f"node {kubelet.node} does not answer"
+
+
+# --- a relay beside the training ----------------------------------------------------------------
+
+
+RELAY = RelayTemplate("scheduler:1", "http://gateway:7071")
+
+
+@pytest.mark.parametrize("version", ["v1.34.1", "v1.28.1"])
+def test_a_run_is_over_when_its_training_is_and_its_pod_is_deleted_then(
+    kubeconfig: Path, kubelet: Kubelet, version: str
+) -> None:
+    kubelet.set_version(kubelet.node, version)
+    with started_cluster(kubeconfig, NAMESPACE, shape={"relay": RELAY}) as made:
+        launch = launch_on(made)
+        made.perform(launch)
+        eventually(kubelet.pods)
+        spec = kubelet.pods()[0]["spec"]
+        sidecars = [each["restartPolicy"] for each in spec.get("initContainers", ())]
+        names = [each["name"] for each in spec["containers"]]
+        new = version == "v1.34.1"
+        assert (sidecars, names) == (["Always"], ["main"]) if new else ([], ["main", "relay"])
+        kubelet.run(name(launch))
+        wait_until(made, kubelet, lambda seen: pods_of(launch, seen)[0].state is PodState.RUNNING)
+        kubelet.end_training(name(launch), 85)
+        ended = wait_until_over(made, launch)
+        assert (ended.state, ended.exit_code) == (PodState.FAILED, 85)
+        assert kubelet.pods()[0]["status"]["phase"] == "Running"
+        made.perform(Remove(launch.job_id, 1))
+        wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
+
+
+def test_a_relay_that_does_not_start_is_left_out_of_the_next_run(
+    kubeconfig: Path, kubelet: Kubelet
+) -> None:
+    kubelet.set_version(kubelet.node, "v1.34.1")
+    patience = LaunchTimeouts(1.0, 60.0)
+    with started_cluster(kubeconfig, NAMESPACE, shape={"relay": RELAY}, timeouts=patience) as made:
+        launch = launch_on(made)
+        made.perform(launch)
+        eventually(kubelet.pods)
+        kubelet.bind(name(launch))
+        kubelet.set_waiting(name(launch), "PodInitializing", "")
+        kubelet.set_relay(name(launch), waiting={"reason": "ErrImagePull", "message": "no"})
+        eventually(lambda: "deletionTimestamp" in kubelet.pods()[0]["metadata"])
+        kubelet.step()
+        ended = wait_until_over(made, launch)
+        assert (ended.reason, "its relay does not start: ErrImagePull" in ended.said) == (
+            Failure.LOST,
+            True,
+        )
+        made.perform(Remove(launch.job_id, 1))
+        wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
+        again = replace(launch, attempt=2)
+        made.perform(again)
+        eventually(lambda: [each["metadata"]["name"] for each in kubelet.pods()] == [name(again)])
+        assert "initContainers" not in kubelet.pods()[0]["spec"]
+        told = {each["name"] for each in kubelet.pods()[0]["spec"]["containers"][0]["env"]}
+        assert "KUBEPROFILER_RELAY" not in told
 
 
 # --- what never comes to run --------------------------------------------------------------------

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from scheduler.v1 import scheduler_pb2
 from tests.kube.conftest import IMAGE, ROOT
 from tests.kube.images import python_image
+from tests.kube.network import HOST
 from tests.kube.nodes import Nodes
+from tests.kube.processes import free_port
 from tests.kube.trainings import SLOW_SECONDS, Lab, epochs
 from tests.nvml import machine as nvml
 from tests.support import eventually
 
+LOGS = ROOT / "tests" / "e2e" / "logs.py"
 AGENT = "docker.io/epoch-scheduler/agent:test"
 
 
@@ -70,6 +75,49 @@ def agent_image(library: Path) -> Path:
         f"/nvml/{library.name}": library,
     }
     return python_image(AGENT, ours, files, command=["scheduler-agent"])
+
+
+def test_what_one_logs_is_heard_beside_it_and_reaches_the_gateway_once(lab: Lab) -> None:
+    """A pod is deleted in the midst of an epoch, which the next one repeats."""
+    lab.nodes.nodes[0].load(agent_image_without_gpus())
+    lab.offer(lab.nodes.nodes[0], "GPU-only")
+    shutil.copy(LOGS, lab.shared / "logs.py")
+    gateway, gate = f"{HOST}:{free_port()}", lab.gate("logs")
+    lab.daemon.environment = {
+        "SCHEDULER_GATEWAY__LISTEN": gateway,
+        "SCHEDULER_GATEWAY__PLAIN_HTTP": "true",
+        "SCHEDULER_GATEWAY__HOSTS": HOST,
+        "SCHEDULER_GATEWAY__USER": "root",
+    }
+    lab.start(relay_image=AGENT, relay_gateway=f"http://{gateway}")
+    job_id = lab.train(gate, "logs", "--max_epochs", "3", command=("python3", "/custom/logs.py"))
+    gate.await_ring(SLOW_SECONDS)
+    spec = lab.pod(job_id)["spec"]
+    assert [each["name"] for each in spec["initContainers"]] == ["relay"]
+    gate.open()
+    gate.await_ring()
+
+    def losses() -> list[float]:
+        told = {"db": "x", "epoch": "ns", "q": "SELECT loss FROM metrics"}
+        (result,) = httpx.get(
+            f"http://{gateway}/query",
+            params=told,
+            headers={"authorization": f"Bearer {lab.daemon.token('root')}"},
+            trust_env=False,
+        ).json()["results"]
+        return [value for series in result.get("series", ()) for _, value in series["values"]]
+
+    eventually(lambda: len(losses()) == 20, SLOW_SECONDS)
+    lab.delete(job_id)
+    gate.await_ring(SLOW_SECONDS)
+    gate.open(2)
+    assert lab.wait_until_ended(job_id, epochs=3) == 2
+    eventually(lambda: losses() == [1 / n for n in range(1, 31)], SLOW_SECONDS)
+    eventually(lambda: not lab.remaining_objects(), SLOW_SECONDS)
+
+
+def agent_image_without_gpus() -> Path:
+    return python_image(AGENT, ["msgspec", ROOT / "scheduler"])
 
 
 def test_one_that_makes_room_after_an_epoch_loses_nothing(lab: Lab) -> None:

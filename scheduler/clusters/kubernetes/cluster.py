@@ -19,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes import pods, relay_sidecar
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.logs import Logs
 from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests, ranks
@@ -50,6 +50,7 @@ GATHER_SECONDS = 0.05  # changes come in bursts: one observation answers them al
 GLANCE_SECONDS = 1.0  # between checks for what has waited too long
 BUSY_SECONDS = 0.2
 THREADS, ASKERS = 8, 1
+NO_RELAY_SECONDS = 600.0  # that pods have none after one that did not start
 REFUSED_SECONDS = 20.0  # before a refusal counts: a server that has just started refuses all
 
 log = structlog.get_logger("scheduler.kubernetes")
@@ -105,6 +106,7 @@ class KubernetesCluster:
         self._news, self._stopping = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._orders: dict[RunKey, LaunchOrder] = {}
+        self._relays_from: Time = 0.0
         self._sight = ClusterState(shape.image if shape.pull_policy == "Never" else None)
         here, hint = f"/api/v1/namespaces/{shape.namespace}", self._news.set
         self._pods = Mirror(
@@ -274,6 +276,9 @@ class KubernetesCluster:
             for key, kube in self._sight.overdue(
                 now, patience.image_seconds, patience.start_seconds
             ):
+                if trouble := pods.relay_trouble(kube):
+                    self._relays_from = now + NO_RELAY_SECONDS
+                    log.warning("no_relays", seconds=NO_RELAY_SECONDS, error=trouble)
                 if key not in self._orders:  # its pods are shown until the verdict is
                     order = self._orders[key] = LaunchOrder(
                         tuple(self._sight.shown(key)), started=True
@@ -327,7 +332,7 @@ class KubernetesCluster:
         try:
             if self._secrets and launch.spec.secrets:
                 launch = with_values(launch, self._secrets.read(launch.job_id))
-            self._runs.create(manifests(launch, nodes, self._shape), self._pods.saw)
+            self._runs.create(manifests(launch, nodes, self._shape_of_pods()), self._pods.saw)
         except Rejected as error:
             self._give_up(
                 key, order, self._failed_pod(key, f"cannot start: {error}", Failure.ERROR)
@@ -341,6 +346,22 @@ class KubernetesCluster:
             with self._lock:
                 order.launch, order.created = None, not order.remove
             self._news.set()
+
+    def _shape_of_pods(self) -> PodTemplate:
+        """With relays as the nodes know them, and without any while they do not start."""
+        relay = self._shape.relay
+        if relay is None:
+            return self._shape
+        if self._clock() < self._relays_from:
+            return replace(self._shape, relay=None)
+        if file := relay.certificate_file:
+            try:  # it may have been renewed
+                relay = replace(relay, certificate=file.read_text(encoding="ascii"))
+            except (OSError, ValueError) as error:
+                log.warning("no_relays", error=f"{file}: {error}")
+                return replace(self._shape, relay=None)
+        is_sidecar = relay_sidecar.know_sidecars([*(self._nodes.things() or {}).values()])
+        return replace(self._shape, relay=replace(relay, is_sidecar=is_sidecar))
 
     def _missing_gpu(self, launch: Launch) -> str:
         """Describes a GPU of its shares that does not exist; empty if all do."""

@@ -42,11 +42,19 @@ def env_fields(launch: Launch, environ: Mapping[str, str]) -> dict[str, list[dic
     cluster sets to another value is set there, which overrides the Secret."""
     hidden = confidential(launch)
     shown = [
-        {"name": name, "value": verbatim(value)}
+        variable(launch, name, value)
         for name, value in sorted(environ.items())
         if hidden.get(name) != value
     ]
     return {"env": shown, "envFrom": [{"secretRef": {"name": secret_name(launch)}}]}
+
+
+def variable(launch: Launch, name: str, value: str) -> dict[str, Any]:
+    """The token is taken from the Secret, whatever the variable is called."""
+    if value != launch.token:
+        return {"name": name, "value": verbatim(value)}
+    key = {"name": secret_name(launch), "key": TOKEN}
+    return {"name": name, "valueFrom": {"secretKeyRef": key}}
 
 
 def verbatim(word: str) -> str:

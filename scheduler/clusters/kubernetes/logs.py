@@ -30,7 +30,6 @@ from scheduler.clusters.capped_log import CappedLog, lacks_room
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.log_resume import LogPosition, LogResume, decode_position
-from scheduler.clusters.kubernetes.manifests import CONTAINER
 from scheduler.clusters.kubernetes.pods import KubePod
 
 STREAMS = 256
@@ -246,7 +245,7 @@ class Logs:
         over = pods.is_over(known.kube)
         # Only a whole answer shows that the position is not there any more.
         follow = (known.is_leaving or not self._crowded) and not known.lost
-        query = {"container": CONTAINER, "timestamps": "true"}
+        query = {"container": pods.TRAINING, "timestamps": "true"}
         query |= {"follow": "true"} if follow else {}
         query |= {"sinceTime": since} if (since := known.position.since()) else {}
         path = f"{self._pods}/{known.kube.metadata.name}/log"

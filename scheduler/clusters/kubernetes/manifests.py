@@ -16,7 +16,7 @@ import msgspec
 from scheduler.access.user_table import User
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import command, environment
-from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes import pods, relay_sidecar
 from scheduler.clusters.kubernetes.confidential import (
     confidential,
     env_fields,
@@ -29,13 +29,13 @@ from scheduler.clusters.kubernetes.host_ports import (
     container_ports,
     service_ports,
 )
+from scheduler.clusters.kubernetes.relay_sidecar import RelayTemplate
 from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource, volumes
 from scheduler.core.images import has
 from scheduler.core.model import JobSpec, Launch, Node, RunKey, Share
 
 Manifest = dict[str, Any]  # JSON
 
-CONTAINER = "main"
 DEVICES = "/var/run/nvidia-container-devices"  # a mount below it requests a GPU
 UNREACHABLE_SECONDS = 120  # that a node may be silent before its pods are given up
 
@@ -68,6 +68,7 @@ class PodTemplate:
     library: library_renewal.Files = field(
         default_factory=dict
     )  # the current one; empty: no run is given it
+    relay: RelayTemplate | None = None  # none: what trainings log is not heard
 
     def uid(self, user: str) -> int:
         """The uid that the jobs of this user run as."""
@@ -145,6 +146,8 @@ def rank_environment(
     )
     if part and not _has_chosen_gpus(part):  # only the kubelet knows which GPUs it will be
         del own["CUDA_VISIBLE_DEVICES"], own["NVIDIA_VISIBLE_DEVICES"]
+    if _relay(launch, shape):
+        own |= relay_sidecar.variables(launch, own)
     mib = str(min((share.memory_mib for share in part), default=0))
     return {
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
@@ -252,7 +255,7 @@ def _pod(
         **(_image_affinity(launch, nodes) if not part else {}),
         "containers": [
             {
-                "name": CONTAINER,
+                "name": pods.TRAINING,
                 "image": launch.spec.image or shape.image,
                 "command": [verbatim(word) for word in _command(launch, shape)],
                 **env_fields(launch, rank_environment(launch, nodes, shape, rank)),
@@ -270,6 +273,8 @@ def _pod(
         spec |= {"hostname": f"r{rank}", "subdomain": pods.run_name(key)}
     if shape.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in shape.pull_secrets]
+    if relay := _relay(launch, shape):
+        spec = relay_sidecar.added(spec, launch, relay, shape.pull_policy)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -281,6 +286,10 @@ def _pod(
 def _command(launch: Launch, shape: PodTemplate) -> list[str]:
     words = command(launch.spec, PATHS)
     return library_renewal.command(words) if _renews_library(launch, shape) else words
+
+
+def _relay(launch: Launch, shape: PodTemplate) -> RelayTemplate | None:
+    return None if launch.spec.no_tracking else shape.relay
 
 
 def _security_context(user: str, shape: PodTemplate) -> Manifest:
@@ -304,7 +313,7 @@ def _pod_meta(launch: Launch, rank: int, part: tuple[Share, ...], shape: PodTemp
     meta["annotations"][pods.ALLOC] = msgspec.json.encode(alloc).decode()
     if shape.inject == "annotation" and _has_chosen_gpus(part):
         devices = ",".join(f"{pods.CDI_KIND}={share.gpu}" for share in part)
-        meta["annotations"][f"nvidia.cdi.k8s.io/container.{CONTAINER}"] = devices
+        meta["annotations"][f"nvidia.cdi.k8s.io/container.{pods.TRAINING}"] = devices
     return meta
 
 

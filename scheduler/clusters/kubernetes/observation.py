@@ -89,7 +89,8 @@ class ClusterState:
         """Pods that have been pending for too long."""
         for seen in self._pods.values():
             pending = seen.pod is not None and seen.pod.state is PodState.PENDING
-            patience = image_seconds if seen.blamed else start_seconds
+            short = seen.blamed or pods.relay_trouble(seen.kube)
+            patience = image_seconds if short else start_seconds
             if seen.claim and pending and now - seen.since > patience:
                 yield seen.claim.key, seen.kube
 

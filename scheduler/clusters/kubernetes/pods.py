@@ -29,6 +29,8 @@ SPEC_HASH = f"{DOMAIN}/spec-hash"  # of the launch: differs for another one unde
 PORTS = f"{DOMAIN}/ports"  # on a run's owner, if the run has a Service with ports of all nodes
 GPUS = f"{DOMAIN}/gpus"  # of a node, by its administrator: a JSON list of model.Gpu
 
+TRAINING, RELAY = "main", "relay"  # the containers of a run's pod
+
 GPU_RESOURCE = "nvidia.com/gpu"
 CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"  # what NVIDIA's device plugin calls a GPU
 GPU_PRODUCT, GPU_MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # of NVIDIA's discovery
@@ -71,6 +73,7 @@ NO_IMAGE = frozenset(
 NO_CONTAINER = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
+STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
 UNSCHEDULABLE = "its pod cannot be scheduled"  # scheduler-doctor recognises it by this text
 MESSAGE_MAX = 300  # characters of a message from the cluster
 
@@ -111,13 +114,19 @@ class ContainerWaiting(Struct, frozen=True):
     message: str = ""
 
 
+class ContainerRunning(Struct, frozen=True):
+    """Since when is not used."""
+
+
 class ContainerState(Struct, frozen=True):
     waiting: ContainerWaiting | None = None
+    running: ContainerRunning | None = None
     terminated: Ending | None = None
 
 
 class ContainerStatus(Struct, frozen=True):
     state: ContainerState = ContainerState()
+    name: str = ""
 
 
 class Condition(Struct, frozen=True):
@@ -141,6 +150,7 @@ class PodStatus(Struct, frozen=True):
     message: str = ""
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
     addresses: list[PodAddress] = msgspec.field(name="podIPs", default_factory=list)
 
 
@@ -158,10 +168,15 @@ class ContainerImage(Struct, frozen=True):
     names: list[str] | None = None  # None: another image has its name now
 
 
+class NodeInfo(Struct, frozen=True):
+    kubelet_version: str = ""  # v1.34.2
+
+
 class NodeStatus(Struct, frozen=True):
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
     images: list[ContainerImage] | None = None
+    node_info: NodeInfo = NodeInfo()
 
 
 class KubeNode(Struct, frozen=True):
@@ -230,21 +245,37 @@ def created_at(kube: KubePod, now: Time) -> Time:
 
 
 def is_over(kube: KubePod) -> bool:
-    """Whether no container of it will ever run again."""
-    return kube.status.phase in ("Succeeded", "Failed")
+    """Whether no container of it will ever run again, except its relay."""
+    return kube.status.phase in ("Succeeded", "Failed") or (
+        JOB in kube.metadata.labels and training_state(kube).terminated is not None
+    )
+
+
+def training_state(kube: KubePod) -> ContainerState:
+    """Of the container in which a training runs."""
+    found = (status for status in kube.status.container_statuses if status.name != RELAY)
+    return next((status.state for status in found), ContainerState())
+
+
+def relay_trouble(kube: KubePod) -> str:
+    """Why its relay does not start, if the training waits for that; else empty."""
+    for status in kube.status.init_container_statuses:
+        waiting = status.state.waiting
+        if status.name == RELAY and waiting and waiting.reason not in STARTING:
+            return f"its relay does not start: {sentence(waiting.reason, waiting.message)}"
+    return ""
 
 
 def hindrance(kube: KubePod) -> tuple[str, bool]:
     """Returns why a pending pod does not run yet, and whether its job is to blame."""
-    for status in kube.status.container_statuses:
-        if waiting := status.state.waiting:
-            if waiting.reason in NO_IMAGE:
-                return (
-                    f"its image is not available: {sentence(waiting.reason, waiting.message)}",
-                    True,
-                )
-            if waiting.reason in NO_CONTAINER:
-                return f"cannot start: {sentence(waiting.reason, waiting.message)}", True
+    if waiting := training_state(kube).waiting:
+        said = sentence(waiting.reason, waiting.message)
+        if waiting.reason in NO_IMAGE:
+            return f"its image is not available: {said}", True
+        if waiting.reason in NO_CONTAINER:
+            return f"cannot start: {said}", True
+    if trouble := relay_trouble(kube):
+        return trouble, False
     for condition in kube.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return f"{UNSCHEDULABLE}: {sentence(condition.reason, condition.message)}", False
@@ -262,7 +293,9 @@ def _state(kube: KubePod, now: Time, node_answers: bool) -> tuple[PodState, dict
         if not node_answers and now > leaving.timestamp() + NODE_SILENT_SECONDS:
             return _lost_verdict(f"node {kube.spec.node_name} does not answer")
         return PodState.TERMINATING, {}
-    if kube.status.phase == "Pending" or not kube.status.phase:
+    # Without sidecars, a pod is pending until its relay runs as well.
+    pending = kube.status.phase == "Pending" and not training_state(kube).running
+    if pending or not kube.status.phase:
         return PodState.PENDING, {"reason": hindrance(kube)[0]}
     return PodState.RUNNING, {}
 
@@ -279,9 +312,9 @@ def _verdict(kube: KubePod) -> tuple[PodState, dict[str, object]]:
     for condition in status.conditions:
         if condition.type == "DisruptionTarget" and condition.status == "True":
             return _lost_verdict(sentence(condition.reason, condition.message), at)
-    if status.phase == "Succeeded":
+    if status.phase == "Succeeded" or (ending and not _is_unknown(ending) and not ending.exit_code):
         return PodState.SUCCEEDED, {"exit_code": 0, "at": at}
-    if ending is None or ending.reason == "ContainerStatusUnknown":
+    if ending is None or _is_unknown(ending):
         return _lost_verdict(sentence(status.reason, status.message), at)
     if ending.exit_code and (said := old_library_error(ending.message.encode())):
         return _lost_verdict(said, at)
@@ -305,9 +338,12 @@ def _is_refused_by_node(status: PodStatus) -> bool:
 
 
 def _ending(kube: KubePod) -> Ending | None:
-    """How its only container ended."""
-    endings = [status.state.terminated for status in kube.status.container_statuses]
-    return next((ending for ending in endings if ending), None)
+    """How its training ended."""
+    return training_state(kube).terminated
+
+
+def _is_unknown(ending: Ending) -> bool:
+    return ending.reason == "ContainerStatusUnknown"
 
 
 def _was_deleted_before(meta: Meta, ending: Ending | None) -> bool:

@@ -353,3 +353,60 @@ def test_where_nothing_is_pulled_a_node_has_the_images_that_it_tells_of(
 
 def test_without_an_image_of_its_own_no_job_is_made_from_it() -> None:
     assert pods.read_node(node(images=[X]), "").images == frozenset(X)
+
+
+# --- with a relay beside the training -----------------------------------------------------------
+
+
+def beside(relay: dict[str, Any], training: dict[str, Any], phase: str) -> dict[str, Any]:
+    """Where kubelets know no sidecars."""
+    statuses = [{"name": "relay", "state": relay}, {"name": "main", "state": training}]
+    return {"phase": phase, "containerStatuses": statuses}
+
+
+def exited(code: int) -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "finishedAt": "2027-01-15T07:59:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "code"),
+    [
+        (beside({"running": {}}, exited(0), "Running"), PodState.SUCCEEDED, 0),
+        (beside({"running": {}}, exited(85), "Running"), PodState.FAILED, 85),
+        (beside(exited(1), {"running": {}}, "Running"), PodState.RUNNING, None),
+        (beside(exited(1), exited(0), "Failed"), PodState.SUCCEEDED, 0),
+        (beside(exited(0), exited(3), "Failed"), PodState.FAILED, 3),
+        # A pod is pending until all of its containers have run.
+        (
+            beside({"waiting": {"reason": "ImagePullBackOff"}}, {"running": {}}, "Pending"),
+            PodState.RUNNING,
+            None,
+        ),
+    ],
+)
+def test_how_a_training_ends_does_not_depend_on_its_relay(
+    status: dict[str, Any], state: PodState, code: int | None
+) -> None:
+    pod = seen(status)
+    assert (pod.state, pod.exit_code) == (state, code)
+    assert pods.is_over(kube(status)) is (state is not PodState.RUNNING)
+
+
+def test_a_sidecar_that_does_not_start_is_named_and_the_job_is_not_blamed() -> None:
+    waits = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    status = {
+        **waiting("PodInitializing"),
+        "initContainerStatuses": [{"name": "relay", "state": waits}],
+    }
+    words = "its relay does not start: ErrImagePull: no such image"
+    assert pods.relay_trouble(kube(status)) == words
+    assert pods.hindrance(kube(status)) == (words, False)
+    assert seen(status).reason == words
+    begins = {"waiting": {"reason": "PodInitializing"}}
+    status["initContainerStatuses"] = [{"name": "relay", "state": begins}]
+    assert pods.relay_trouble(kube(status)) == ""
+
+
+def test_a_foreign_pod_is_over_when_all_of_it_is() -> None:
+    status = beside({"running": {}}, exited(0), "Running")
+    assert not pods.is_over(kube(status, labels={}))
