@@ -1,7 +1,7 @@
 """The queries that are asked of a real InfluxDB and of ours, and the data that both have.
 
 `python -m tests.clients.influxql` asks the real one, notes what it answers in `recorded.txt`, so
-that tests can compare without it, and writes the table in docs/experiments.md.
+that tests can compare without it, and writes the table in docs/gateway.md.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from tests.gateway.influx.memory import Memory, Value
 ROOT = Path(__file__).parent.parent.parent
 # One in a line, with BOUNDS for {bounds}; @ before it: with times as RFC 3339.
 QUERIES = Path(__file__).parent / "queries.txt"
+# As Grafana's query builder and its editor of variables compose them (pkg/tsdb/influxdb/models).
+GRAFANA = Path(__file__).parent / "grafana.txt"
 RECORDED = Path(__file__).parent / "recorded.txt"
-DOCUMENT = ROOT / "docs" / "experiments.md"
+DOCUMENT = ROOT / "docs" / "gateway.md"
 BEGIN = "<!-- influxql: made by `python -m tests.clients.influxql` -->"
 END = "<!-- influxql ends -->"
 SECOND = 10**9
 START = 1_600_000_200 * SECOND
 NOW = START + 3600 * SECOND  # for us; nothing that is compared depends on it
+RANGE = "time >= 1600000200000ms and time <= 1600000620000ms"
 BOUNDS = "WHERE time >= 1600000200s AND time < 1600000620s"
 
 
@@ -72,9 +75,24 @@ DIFFERENCES = ("derivative", "non_negative_derivative", "difference", "non_negat
 
 
 def equal() -> Iterator[str]:
-    yield from _functions()
-    yield from _transformations()
-    yield from QUERIES.read_text().replace("{bounds}", BOUNDS).splitlines()
+    for queries_of_group in groups().values():
+        yield from queries_of_group
+
+
+def groups() -> dict[str, list[str]]:
+    """~ before a query: with times in milliseconds."""
+    of_grafana = GRAFANA.read_text().replace("{filter}", "WHERE {range}").replace("{range}", RANGE)
+    listed = QUERIES.read_text().replace("{bounds}", BOUNDS).splitlines()
+    shows = [line for line in listed if line.upper().startswith("SHOW")]
+    return {
+        "functions, grouped by time and tags, with each `fill`": [*_functions()],
+        "transformations, of points and of functions": [*_transformations()],
+        "conditions, columns, regular expressions, time zones, wrong queries": [
+            line for line in listed if line not in shows
+        ],
+        "`SHOW …`": shows,
+        "as Grafana composes them": [f"~{line}" for line in of_grafana.splitlines()],
+    }
 
 
 def _functions() -> Iterator[str]:
@@ -197,7 +215,7 @@ def theirs(client: httpx.Client, query: str, epoch: str = "ns") -> str:
 
 def form(line: str) -> tuple[str, str]:
     """The query, and the form of its times."""
-    return (line[1:], "") if line.startswith("@") else (line, "ns")
+    return (line[1:], {"@": "", "~": "ms"}[line[0]]) if line[0] in "@~" else (line, "ns")
 
 
 def digest(answer: str) -> str:
@@ -211,16 +229,17 @@ def recorded() -> dict[str, str]:
 def table() -> str:
     """For the document."""
     lines = [
-        f"{len(list(equal())):,} queries are answered byte for byte as by InfluxDB 1.6.7.",
-        "These are refused; the answer names why:",
+        "| queries | tried | the same bytes |",
+        "|---|---|---|",
+        *(f"| {name} | {len(each):,} | {len(each):,} |" for name, each in groups().items()),
+        f"| refused by name | {len(REFUSED)} | |",
+        f"| answered in another way | {len(DIFFERENT)} | 0 |",
         "",
-        "| query | refused for |",
+        "| refused | the answer names |",
         "|---|---|",
         *(f"| `{query}` | {word} |" for query, word in REFUSED.items()),
         "",
-        "And these are answered in another way:",
-        "",
-        "| query | why |",
+        "| answered in another way | because |",
         "|---|---|",
         *(f"| `{query}` | {why} |" for query, why in DIFFERENT.items()),
     ]

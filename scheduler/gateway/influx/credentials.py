@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-PATHS = ("/query", "/write", "/ping", "/api/v2/write")
+PATHS = ("/query", "/write", "/ping", "/health", "/api/v2/write", "/api/v2/query")
 
 
 class InfluxCredentials:

@@ -58,13 +58,22 @@ class InfluxEndpoints:
     def routes(self) -> list[Route]:
         return [
             Route("/ping", self._ping, methods=["GET", "HEAD"]),
+            Route("/health", self._health),
             Route("/query", _told(self._query), methods=["GET", "POST"]),
             Route("/write", _told(self._write), methods=["POST"]),
             Route("/api/v2/write", _told(self._write), methods=["POST"]),
+            Route("/api/v2/query", _told(self._flux), methods=["POST"]),
         ]
 
     async def _ping(self, request: Request) -> Response:
         return Response(status_code=204, headers=_HEADERS)
+
+    async def _health(self, request: Request) -> Response:
+        about = {"name": "influxdb", "message": "ready", "status": "pass", "version": VERSION}
+        return Response(json.dumps(about), 200, _HEADERS, _JSON)
+
+    async def _flux(self, request: Request) -> Response:
+        raise Problem(501, "Flux is not served: /query takes InfluxQL")
 
     @property
     def _series(self) -> SeriesStore:

@@ -6,6 +6,7 @@ from scheduler.gateway.influx.parser import parse
 from scheduler.gateway.influx.queries import answer
 from scheduler.gateway.influx.syntax import QueryError
 from scheduler.gateway.influx.tagged_series import SeriesView
+from tests.clients import influxql
 from tests.clients.influxql import NOW, data
 
 
@@ -33,3 +34,9 @@ def test_only_jobs_that_are_given_are_seen() -> None:
     seen = SeriesView(data(), ["second"])
     (result,) = answer(parse("SHOW TAG VALUES WITH KEY = host"), seen, "experiments", NOW)
     assert [row[1] for series in result.series for row in series.rows] == ["c", "d"]
+
+
+def test_the_document_has_the_table_of_what_is_compared() -> None:
+    text = influxql.DOCUMENT.read_text()
+    assert influxql.BEGIN in text
+    assert influxql.document(text) == text, "run `python -m tests.clients.influxql`"
