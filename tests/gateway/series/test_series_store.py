@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 import structlog
 
+from scheduler.gateway.series import series_file
+from scheduler.gateway.series.intake import MISSED
 from scheduler.gateway.series.limits import SeriesLimits
 from scheduler.gateway.series.reading import joined
 from scheduler.gateway.series.series_store import SeriesStore
@@ -135,3 +138,31 @@ def test_what_the_kernel_refuses_to_write_waits_and_comes_later(tmp_path: Path) 
         assert len(stored(store)["loss"]) == 500 * number
         assert more(store, number) == number + 1
         assert [row[1] for row in stored(store)["loss"]] == list(range(500 * number + 500))
+
+
+def test_a_backup_that_was_made_meanwhile_is_whole_and_says_what_it_lacks(tmp_path: Path) -> None:
+    kept, restored = tmp_path / "kept", tmp_path / "restored"
+    kept.mkdir()
+    restored.mkdir()
+
+    def points(number: int) -> dict[str, object]:
+        return {"points": [metric("loss", number / 3, number, NOW_NS + number)]}
+
+    with SeriesStore(kept) as store:
+        for number in range(50):
+            deliver(store, points(number), first=number)
+        with (
+            sqlite3.connect(kept / series_file.NAME) as running,
+            sqlite3.connect(restored / series_file.NAME) as copy,
+        ):
+            running.backup(copy)
+        running.close()
+        copy.close()
+        for number in range(50, 60):
+            deliver(store, points(number), first=number)
+    with SeriesStore(restored) as store:
+        assert [row[1] for row in stored(store)["loss"]] == list(range(50))
+        # The relay has forgotten what was acknowledged.
+        assert deliver(store, points(60), first=60).next == 61
+        assert [row[1] for row in stored(store)["loss"]] == [*range(50), 60]
+        assert store.record("a").lost == {MISSED: 10}
