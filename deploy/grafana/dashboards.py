@@ -1,13 +1,16 @@
 """Makes the dashboards: `python deploy/grafana/dashboards.py [FOLDER]`.
 
-Import the files into Grafana, or provision them. Each asks for a Prometheus that scrapes daemons as
-the job `epoch-scheduler` (deploy/prometheus/prometheus.yml). Change this file, not the JSON.
+Import the files into Grafana, or provision them. Two ask for a Prometheus that scrapes daemons as
+the job `epoch-scheduler` (deploy/prometheus/prometheus.yml), `trainings` for the gateway as an
+InfluxDB (datasource.yml). Change this file, not the JSON.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +157,88 @@ GPUS: list[Panel] = [
 ]
 
 
-def dashboard(uid: str, title: str, panels: list[Panel]) -> dict[str, Any]:
-    source = {"type": "prometheus", "uid": "${datasource}"}
+def curve(value: str, measurement: str, *tags: str) -> str:
+    """Of the jobs that the reader has chosen, each by itself."""
+    each = ", ".join(f'"{tag}"::tag' for tag in ("job", *tags))
+    where = '"job"::tag =~ /^$job$/ AND $timeFilter'
+    grouped = f"time($__interval), {each} fill(none)"
+    return f'SELECT {value} FROM "{measurement}" WHERE {where} GROUP BY {grouped}'
+
+
+TRAININGS: list[Panel] = [
+    ("$metric", "short", {"$tag_job $tag_rank": curve('mean("$metric")', "metrics", "rank")}),
+    (
+        "Duration of epochs",
+        "s",
+        {"$tag_job": curve('mean("epoch_seconds")', "scheduler_profile")},
+    ),
+    (
+        "Samples per second",
+        "short",
+        {"$tag_job": curve('mean("samples_per_second")', "scheduler_profile")},
+    ),
+    (
+        "Jobs on the same GPUs",
+        "short",
+        {"$tag_job": curve('max("neighbours")', "scheduler_profile")},
+    ),
+    (
+        "Memory of GPUs, as seen",
+        "bytes",
+        {"$tag_job $tag_gpu": curve('max("memory_mib") * 1048576', "scheduler_gpu", "node", "gpu")},
+    ),
+    (
+        "How busy GPUs are by it",
+        "percentunit",
+        {"$tag_job $tag_gpu": curve('mean("sm_share")', "scheduler_gpu", "node", "gpu")},
+    ),
+]
+
+
+def from_prometheus(expr: str, legend: str) -> dict[str, Any]:
+    return {"expr": expr, "legendFormat": legend}
+
+
+def from_influxdb(query: str, alias: str) -> dict[str, Any]:
+    return {"rawQuery": True, "query": query, "alias": alias, "resultFormat": "time_series"}
+
+
+@dataclass(frozen=True)
+class Source:
+    kind: str
+    label: str
+    target: Callable[[str, str], dict[str, Any]]
+    variables: Mapping[str, tuple[str, str]]  # by name: a label, and the query for its values
+
+    @property
+    def reference(self) -> dict[str, str]:
+        return {"type": self.kind, "uid": "${datasource}"}
+
+
+DAEMONS = Source(
+    "prometheus",
+    "Prometheus",
+    from_prometheus,
+    {"instance": ("Daemon", 'label_values(scheduler_build_info{job="epoch-scheduler"}, instance)')},
+)
+SERIES = Source(
+    "influxdb",
+    "Gateway",
+    from_influxdb,
+    {
+        "job": ("Job", 'SHOW TAG VALUES WITH KEY = "job"'),
+        "metric": ("Metric", 'SHOW FIELD KEYS FROM "metrics"'),
+    },
+)
+
+
+def dashboard(uid: str, title: str, panels: list[Panel], source: Source) -> dict[str, Any]:
+    first = {
+        "name": "datasource",
+        "type": "datasource",
+        "label": source.label,
+        "query": source.kind,
+    }
     return {
         "uid": uid,
         "title": title,
@@ -166,39 +249,38 @@ def dashboard(uid: str, title: str, panels: list[Panel]) -> dict[str, Any]:
         "refresh": "30s",
         "time": {"from": "now-6h", "to": "now"},
         "templating": {
-            "list": [
-                {
-                    "name": "datasource",
-                    "type": "datasource",
-                    "label": "Prometheus",
-                    "query": "prometheus",
-                },
-                {
-                    "name": "instance",
-                    "type": "query",
-                    "label": "Daemon",
-                    "datasource": source,
-                    "query": 'label_values(scheduler_build_info{job="epoch-scheduler"}, instance)',
-                    "refresh": 2,
-                    "includeAll": True,
-                    "multi": True,
-                    "allValue": ".*",
-                    "current": {"text": "All", "value": "$__all"},
-                },
-            ]
+            "list": [first, *(_variable(name, source) for name in source.variables)],
         },
         "panels": [_panel(number, panel, source) for number, panel in enumerate(panels)],
     }
 
 
-def _panel(number: int, panel: Panel, source: dict[str, str]) -> dict[str, Any]:
+def _variable(name: str, source: Source) -> dict[str, Any]:
+    label, query = source.variables[name]
+    return {
+        "name": name,
+        "type": "query",
+        "label": label,
+        "datasource": source.reference,
+        "query": query,
+        "refresh": 2,
+        "includeAll": True,
+        "multi": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def _panel(number: int, panel: Panel, source: Source) -> dict[str, Any]:
     title, unit, queries = panel
+    reference = source.reference
     per_row = COLUMNS // WIDTH
     return {
         "id": number + 1,
         "type": "timeseries",
         "title": title,
-        "datasource": source,
+        "datasource": reference,
+        **({"repeat": title[1:], "maxPerRow": per_row} if title.startswith("$") else {}),
         "gridPos": {
             "x": number % per_row * WIDTH,
             "y": number // per_row * HEIGHT,
@@ -213,19 +295,26 @@ def _panel(number: int, panel: Panel, source: dict[str, str]) -> dict[str, Any]:
         "targets": [
             {
                 "refId": chr(ord("A") + at),
-                "datasource": source,
-                "expr": expr,
-                "legendFormat": legend,
+                "datasource": reference,
+                **source.target(query, legend),
             }
-            for at, (legend, expr) in enumerate(queries.items())
+            for at, (legend, query) in enumerate(queries.items())
         ],
     }
 
 
+DASHBOARDS: list[tuple[str, list[Panel], Source]] = [
+    ("Queue", QUEUE, DAEMONS),
+    ("GPUs", GPUS, DAEMONS),
+    ("Trainings", TRAININGS, SERIES),
+]
+
+
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-    for name, title, panels in (("queue", "Queue", QUEUE), ("gpus", "GPUs", GPUS)):
-        made = dashboard(f"epoch-scheduler-{name}", f"epoch-scheduler: {title}", panels)
+    for title, panels, source in DASHBOARDS:
+        name = title.lower()
+        made = dashboard(f"epoch-scheduler-{name}", f"epoch-scheduler: {title}", panels, source)
         text = json.dumps(made, indent=1, ensure_ascii=False) + "\n"
         (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
