@@ -13,19 +13,26 @@ from scheduler.core.model import JobId, View
 class JobTokens:
     """For any thread."""
 
-    def __init__(self, view: Callable[[], View]) -> None:
-        self._view = view
+    def __init__(
+        self,
+        view: Callable[[], View],
+        left: Callable[[str], JobId | None] = lambda token: None,
+    ) -> None:
+        """`left`: finds the job of a token if what that has logged is not all delivered."""
+        self._view, self._left = view, left
         self._lock = threading.Lock()
         self._known = View()
         self._jobs: dict[bytes, JobId] = {}  # by hash: how long a search takes tells nothing
 
     def job(self, token: str) -> JobId | None:
-        """None: it is not the token of a job that is live, or has just ended."""
+        """None: it is not the token of a job that is live, or has just ended, or has left
+        something."""
         view = self._view()
         with self._lock:
             if view.jobs.keys() != self._known.jobs.keys():
                 self._learn(view)
-            return self._jobs.get(_hash(token)) if token else None
+            found = self._jobs.get(_hash(token)) if token else None
+        return found or (self._left(token) if token else None)
 
     def _learn(self, view: View) -> None:
         before, self._known = self._known, view

@@ -33,6 +33,7 @@ from scheduler.api.lookup import Lookup
 from scheduler.api.trainings import TrainingService
 from scheduler.api.user_limits import UserLimits
 from scheduler.clusters.kubernetes.holders.holder import speaks_for
+from scheduler.clusters.local import left_relays
 from scheduler.clusters.orphans import Orphans
 from scheduler.core.counts import Count, count
 from scheduler.core.errors import ConfigError, InUseError, InvariantError, SchedulerError
@@ -235,7 +236,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     home = target_of(config, inbox.now, address, http, secrets, pages_at)
     if home.lease:
         parts.enter_context(home.lease.held(inbox.fail))
-    cluster = home.cluster
+    cluster, left = home.cluster, home.left_relays
     timing = Timing()
     logging = log.LoggingStore(store, logger)
     own = _own_series(config, pages_at, lambda: scheduler.view, home)
@@ -288,7 +289,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     gateway = GatewayService(
         people,
         Logins(LoginCodes(), sessions, tokens),
-        JobTokens(view),
+        JobTokens(view, left.job) if left else JobTokens(view),
         speaking,
         lookup,
         feed,
@@ -351,7 +352,9 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
             [job.id for job in view().jobs.values() if not job.outcome]
         ),
     )
-    others = (look_ahead, token_uses, old_logs, cut_logs, old_secrets)
+    others = [look_ahead, token_uses, old_logs, cut_logs, old_secrets]
+    if left:
+        others.append(Chore("left_relays", every(left_relays.EVERY_SECONDS), left.deliver))
     housekeeping = _housekeeping(config, database, logger, *others)
     housekeeping.start()
     parts.callback(housekeeping.stop)

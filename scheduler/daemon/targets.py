@@ -28,6 +28,7 @@ from scheduler.clusters.kubernetes.relay_sidecar import RelayTemplate
 from scheduler.clusters.kubernetes.usage import ClusterWithUsage
 from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource
 from scheduler.clusters.local.cluster import LocalCluster, Tracking
+from scheduler.clusters.local.left_relays import LeftRelays
 from scheduler.core.errors import ConfigError, Impossible
 from scheduler.core.model import GpuKey, JobId, JobSpec, Node, Time
 from scheduler.daemon.config import Config, listen_address
@@ -61,6 +62,10 @@ class LocalTarget:
     @property
     def logs(self) -> Path:
         return self.cluster.logs
+
+    @property
+    def left_relays(self) -> LeftRelays:
+        return self.cluster.left_relays
 
     def about(self) -> Mapping[str, object]:
         gpus = (f"{gpu.type} {gpu.memory_mib} MiB" for gpu in self.cluster.node.gpus)
@@ -103,6 +108,7 @@ class KubernetesTarget:
     shared_uids: bool = False  # several users may have the same account
     reserved: Collection[str] = RESERVED_ENVIRONMENT
     maps_ports: bool = True
+    left_relays: None = None  # relays end with their pods
 
     def about(self) -> Mapping[str, object]:
         return {"cluster": "kubernetes", "namespace": self.shape.namespace}

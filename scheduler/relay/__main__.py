@@ -1,8 +1,10 @@
-"""The program: `python -I -S scheduler/relay/__main__.py`, started by the runner of a training.
+"""The program: `python -I -S scheduler/relay/__main__.py [LISTENER DATAGRAMS]`, which the runner of
+a training starts.
 
-Its standard input is a pipe: one line of JSON with the settings, and its end is the end of the
-training. The files 3 and 4 are the sockets on which it hears, bound before the training began. It
-takes the rights of the job's user before it hears or opens anything.
+Its standard input is a pipe: one line of JSON with the settings, then files to read, a path in each
+line; its end is the end of the training. The files LISTENER and DATAGRAMS, by default 3 and 4, are
+the sockets on which it hears, bound before the training began. It takes the rights of the job's
+user before it hears or opens anything. It ends with 0 when everything is delivered.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def main() -> int:
     os.umask(0o077)
     settings = read_settings(0)
     program.take_rights(settings)
-    return program.live(settings, listener=3, datagrams=4, end=0)
+    listener, datagrams = map(int, sys.argv[1:3] or (3, 4))
+    return program.live(settings, listener, datagrams, end=0)
 
 
 if __name__ == "__main__":

@@ -216,6 +216,11 @@ class DeliveryThread(threading.Thread):
         self._arrived, self._ending = threading.Event(), threading.Event()
         self._until = float("inf")
 
+    @property
+    def left(self) -> int:
+        """How many of those that others have left still have something."""
+        return len(self._left)
+
     def wake(self) -> None:
         self._arrived.set()
 

@@ -18,11 +18,11 @@ from scheduler.relay.delivery import Delivery, DeliveryThread, Link
 from scheduler.relay.hearing import Ears
 from scheduler.relay.http import Incoming, Response
 from scheduler.relay.mlflow_runs import LoggedRuns
-from scheduler.relay.spool import Spool
+from scheduler.relay.spool import Spool, take_lock
 from scheduler.relay.watching import Watching
 
 SPOOLS, SAID, MLFLOW = "spools", "relay.log", "mlflow.json"
-OUTBOX = "outbox"
+OUTBOX, LOCK = "outbox", "relay.lock"
 SAID_BYTES_MAX = 256 * 1024
 LOOK_SECONDS = 1.0  # between two looks at the watched files
 QUIET_SECONDS = 0.3  # after the training: what it sent last has arrived
@@ -43,6 +43,7 @@ class Settings(NamedTuple):
     linger_seconds: float = 300.0
     folders: Sequence[str] = ()  # what the training writes there for TensorBoard or wandb is read
     resumed: bool = False  # it goes on with epochs that are done
+    is_left: bool = False  # its training ended long ago: only what is left is delivered
 
 
 def take_rights(settings: Settings) -> None:
@@ -53,7 +54,14 @@ def take_rights(settings: Settings) -> None:
 
 
 def live(settings: Settings, listener: int, datagrams: int, end: int) -> int:
+    """Returns the exit code: 0 if everything is delivered."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    folder = Path(settings.folder)
+    if settings.is_left and not folder.is_dir():
+        return 0
+    lock = take_lock(folder / LOCK)  # held until this process ends
+    if settings.is_left and lock < 0:
+        return 1  # another one is at it
     relay = Relay(settings)
     ears = Ears(
         socket.socket(fileno=listener),
@@ -66,8 +74,7 @@ def live(settings: Settings, listener: int, datagrams: int, end: int) -> int:
         relay.take_word,
     )
     relay.hear(ears)
-    relay.finish()
-    return 0
+    return 0 if relay.finish() else 1
 
 
 class Relay:
@@ -83,7 +90,7 @@ class Relay:
         self._runs = LoggedRuns(
             kept, settings.job_id, settings.attempt, settings.experiment, now_ms
         )
-        outbox = Outbox(self._folder / OUTBOX, settings.spool_bytes_max)
+        outbox = self._outbox = Outbox(self._folder / OUTBOX, settings.spool_bytes_max)
         self.answers = Answers(
             self._add, self.spool.lose, time.time_ns, self._runs, settings.token, outbox
         )
@@ -119,9 +126,11 @@ class Relay:
             if self._watching.unread and time.monotonic() < read_until:
                 quiet_since = time.monotonic()
             ears.hang_up_idle()
-            self._runs.save()
+            if not self.settings.is_left:  # a later relay of the job may have its own
+                self._runs.save()
         ears.close()
-        self._runs.save_all()
+        if not self.settings.is_left:
+            self._runs.save_all()
         self._watching.close()
 
     def _read_files(self) -> bool:
@@ -142,14 +151,15 @@ class Relay:
             with contextlib.suppress(ValueError, TypeError):
                 self._watching.name(str(json.loads(line)))
 
-    def finish(self) -> None:
-        """Delivers what is left. The rest is for the next relay of the job, or the daemon's."""
+    def finish(self) -> bool:
+        """Delivers what is left. The rest is for a later relay. Returns whether there is none."""
         self.spool.sync()
         self._thread.finish(self.settings.linger_seconds)
         left = self.spool.waiting()
         if left:
             self._say(f"{left} entries are left for later")
         self.spool.clear()
+        return not (left or self._watching.unread or self._outbox.waiting() or self._thread.left)
 
     def _find_left(self) -> Iterator[Delivery]:
         """What earlier relays of this job have left, the oldest first."""

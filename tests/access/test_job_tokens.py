@@ -21,3 +21,11 @@ def test_a_job_is_found_by_its_token_as_long_as_it_is_in_the_view() -> None:
     ]
     views.append(_view(b="two", d="three"))
     assert [tokens.job(token) for token in ("one", "two", "three")] == [None, "b", "d"]
+
+
+def test_a_job_that_is_gone_is_found_while_something_of_it_is_left() -> None:
+    left = {"one": JobId("a")}
+    tokens = JobTokens(lambda: _view(b="two"), left.get)
+    assert [tokens.job(token) for token in ("one", "two", "three", "")] == ["a", "b", None, None]
+    left.clear()
+    assert tokens.job("one") is None

@@ -9,6 +9,7 @@ import pytest
 
 from tests.clients.tracked_job import ALL_STEPS, EPOCHS, TrackedJob, python_with, tracked_job
 from tests.clients.trainings.epochs import STEPS
+from tests.support import eventually
 
 pytestmark = pytest.mark.clients
 
@@ -37,4 +38,20 @@ def test_a_script_is_tracked_through_a_preemption_and_kills(job: TrackedJob) -> 
     assert job.pairs("tags")["team"] == "vision"
     assert job.troubles() == [], job.said()
     assert job.artifact("models/weights.bin") == bytes(range(256)) * 1000
+    assert job.artifact("notes/summary.txt") == b"it went well"
+
+
+def test_what_is_left_when_a_job_ends_is_delivered_when_the_gateway_is_back(
+    job: TrackedJob,
+) -> None:
+    job.submit(python_with("mlflow"), "with_mlflow.py", epochs=1)
+    job.gate.await_ring()
+    for _ in range(4):  # so that it is away for a while
+        eventually(job.kill_gateway)
+    job.gate.open()
+    job.daemon.wait_state(job="FINISHED")
+    assert job.waiting
+    job.await_delivery()
+    assert job.values("metrics", "loss") == [1 / (step + 1) for step in range(STEPS)]
+    assert job.troubles() == [], job.said()
     assert job.artifact("notes/summary.txt") == b"it went well"

@@ -53,7 +53,9 @@ class TrackedJob:
 
     # --- its life -------------------------------------------------------------------------------
 
-    def submit(self, python: str, script: str, *words: str, **env: str) -> None:
+    def submit(
+        self, python: str, script: str, *words: str, epochs: int = EPOCHS, **env: str
+    ) -> None:
         variables = {
             "PATH": f"{Path(python).parent}:{os.environ['PATH']}",
             "GATE": str(self.gate.path),
@@ -63,7 +65,7 @@ class TrackedJob:
             *("--num_gpus", "1", "--snapshots_dir", str(self.snapshots), "--retries", "3"),
             *("--custom_dir", str(self.code)),
             *(word for pair in variables.items() for word in ("--env", "=".join(pair))),
-            *("--max_epochs", str(EPOCHS), "--script_path", str(TRAININGS / script)),
+            *("--max_epochs", str(epochs), "--script_path", str(TRAININGS / script)),
             *("job", *words),
         )
 
@@ -105,12 +107,15 @@ class TrackedJob:
         started = self.daemon.state / "runs" / f"{self.id}-{attempt}" / "started.json"
         os.kill(json.loads(started.read_text())["pid"], signal.SIGKILL)
 
-    def kill_gateway(self) -> None:
+    def kill_gateway(self) -> bool:
+        """Returns whether there was one."""
         for child in psutil.Process(self.daemon.pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
                 if "scheduler.gateway.command" in child.cmdline():
                     child.kill()
                     child.wait()
+                    return True
+        return False
 
     @property
     def output(self) -> str:

@@ -26,6 +26,7 @@ from scheduler.clusters.local import accounts, runner
 from scheduler.clusters.local.accounts import Account, account_of
 from scheduler.clusters.local.checks import SubmissionChecks
 from scheduler.clusters.local.hints import Hints
+from scheduler.clusters.local.left_relays import LeftRelays
 from scheduler.clusters.local.owners import run_of
 from scheduler.clusters.local.relay_start import PORT
 from scheduler.clusters.local.run import LocalRun
@@ -60,6 +61,7 @@ from scheduler.gpus.usage import GpuReport, Usage, UsageLedger
 from scheduler.job_secrets import JobSecrets
 
 BUSY_SECONDS = 0.2
+RELAYS = "relays"  # a part of the state folder
 # That a job may open: as many as the daemon could when it began. It raises its own limit later.
 OPEN_FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 
@@ -143,6 +145,7 @@ class LocalCluster:
             "disk_reserve_bytes": disk_reserve_mib * 2**20,
         }
         self._tracking = tracking
+        self.left_relays = LeftRelays(self._state_dir / RELAYS, self._is_live, _reach(tracking))
         self._checks = SubmissionChecks()
         self._grace_seconds = grace_seconds
         self._observe_every_seconds = observe_every_seconds
@@ -211,6 +214,7 @@ class LocalCluster:
             with self._lock:
                 self._hints.close()
                 self._hints = None
+        self.left_relays.stop()
 
     def _watch(self, put: Put, hints: Hints) -> None:
         while not hints.ended:
@@ -356,6 +360,10 @@ class LocalCluster:
             at=self._clock(),
         )
 
+    def _is_live(self, key: RunKey) -> bool:
+        folder = self._folder / f"{key[0]}-{key[1]}"
+        return folder.exists() and not (folder / runner.ENDED).exists()
+
     def _remove(self, key: RunKey) -> None:
         self._unstartable.pop(key, None)
         run = self._runs.get(key)
@@ -415,15 +423,14 @@ class LocalCluster:
             "places": _shared_places(process),
             "renamed": (runner.OLD_SNAPSHOTS, paths.snapshots),
             "look_seconds": self._heartbeat_seconds,
-            "record": str(self._state_dir / "relays" / f"{launch.job_id}-{launch.attempt}.json"),
+            "record": str(self._state_dir / RELAYS / f"{launch.job_id}-{launch.attempt}.json"),
             "settings": {
                 **_identity(account),
                 "job_id": launch.job_id,
                 "attempt": launch.attempt,
                 "token": launch.token,
                 "experiment": process.tracking.get("MLFLOW_EXPERIMENT_NAME", ""),
-                "gateway": wanted.gateway,
-                "certificate": wanted.certificate,
+                **_reach(wanted),
                 "folder": str(folder),
                 "spool_bytes_max": wanted.spool_mib * 2**20,
                 "linger_seconds": wanted.linger_seconds,
@@ -431,6 +438,13 @@ class LocalCluster:
                 "resumed": launch.epochs_done > 0,
             },
         }
+
+
+def _reach(tracking: Tracking | None) -> dict[str, str]:
+    """Where relays find the gateway; empty: there is none."""
+    if tracking is None:
+        return {}
+    return {"gateway": tracking.gateway, "certificate": tracking.certificate}
 
 
 def _shared_places(process: TrainingProcess) -> list[str]:
