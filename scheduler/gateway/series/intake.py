@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ from scheduler.relay.entries import (
 )
 
 NEXT_MAX = 2**62
+CHUNK_POINTS = 32_768  # of a chunk, at most
 REASONS_TOLD = 10
 OTHER_REASONS = "other reasons"
 MISSED = "taken before from this relay, and not in the store any more"
@@ -88,11 +89,35 @@ class Gathered:
     lost: Counter[str] = field(default_factory=Counter)
 
 
+class HotPoints:
+    """How many points of each series are not packed, roughly; and which have as many as a chunk."""
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self.full: set[int] = set()
+
+    def add(self, counts: Mapping[int, int]) -> None:
+        for series, count in counts.items():
+            total = self.counts[series] = self.counts.get(series, 0) + count
+            if total >= CHUNK_POINTS:
+                self.full.add(series)
+
+    def remove(self, series: int, count: int, all_of_it: bool) -> None:
+        left = self.counts.get(series, 0) - count
+        if left < CHUNK_POINTS:
+            self.full.discard(series)
+        if all_of_it or left <= 0:
+            self.counts.pop(series, None)
+            self.full.discard(series)
+        else:
+            self.counts[series] = left
+
+
 class Intake:
     def __init__(self, connection: sqlite3.Connection, limits: SeriesLimits) -> None:
         self._connection, self.limits = connection, limits
         self._jobs: OrderedDict[str, KnownJob] = OrderedDict()
-        self.hot: Counter[int] = Counter()  # points of series that are not packed, roughly
+        self.hot = HotPoints()
 
     def forget(self) -> None:
         """After a transaction that failed."""
@@ -276,7 +301,7 @@ class Intake:
             "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?)", gathered.rows
         )
         summaries.add(self._connection, gathered.rows)
-        self.hot.update(row[0] for row in gathered.rows)
+        self.hot.add(Counter(row[0] for row in gathered.rows))
         self.count(delivery.job, "refused", gathered.refused)
         self.count(delivery.job, "lost", gathered.lost)
         if gathered.rows:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scheduler.gateway.series.chunk_format import pack, unpack
-from scheduler.gateway.series.intake import Intake
+from scheduler.gateway.series.intake import CHUNK_POINTS, Intake
 from scheduler.gateway.series.limits import DAY_SECONDS, Retention
 from scheduler.gateway.series.reading import DTYPES, Kind, Points, joined
 from scheduler.gateway.series.thinning import (
@@ -29,7 +29,6 @@ from scheduler.gateway.series.thinning import (
     unpack_minutes,
 )
 
-CHUNK_POINTS = 32_768  # at most
 JOINED_POINTS = 8_192  # a chunk with fewer is joined with the next one
 DENSE = 30  # points in a minute: then it is worth to keep what is known of it beside
 LOOK_SECONDS = 60.0  # between two looks what is old enough
@@ -53,21 +52,20 @@ class Packer:
         self._connection, self._retention, self._intake = connection, retention, intake
         self._waiting: deque[int] = deque()  # series with points that are old enough
         self._looked = 0.0
-        intake.hot.update(
+        intake.hot.add(
             dict(connection.execute("SELECT series, count(*) FROM points GROUP BY series"))
         )
 
     @property
     def pressing(self) -> bool:
         """A series has as many points as a chunk: that should not wait for a quiet moment."""
-        return any(count >= CHUNK_POINTS for count in self._intake.hot.values())
+        return bool(self._intake.hot.full)
 
     def step(self, now: float) -> bool:
         """Does a little; False: there was nothing to do."""
-        for series, count in self._intake.hot.items():
-            if count >= CHUNK_POINTS:
-                self._pack(series, 2**63 - 1)
-                return True
+        for series in self._intake.hot.full:
+            self._pack(series, 2**63 - 1)
+            return True
         if self._waiting:
             self._pack(self._waiting.popleft(), self._packed_before(now))
             return True
@@ -105,9 +103,7 @@ class Packer:
                 "DELETE FROM points WHERE series = ? AND (at, step) <= (?, ?)",
                 (series, last_at, last_step),
             )
-        self._intake.hot[series] -= len(rows)
-        if self._intake.hot[series] <= 0 or not rows:
-            del self._intake.hot[series]
+        self._intake.hot.remove(series, len(rows), not rows)
 
     def _put(self, series: int, kind: Kind, new: Points) -> None:
         """What lies in the span of a chunk, or before it, is packed again with it; what is left

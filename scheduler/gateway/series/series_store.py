@@ -59,7 +59,7 @@ class SeriesStore:
         self._connection = series_file.open_to_write(path)
         self._reading = series_file.ReadConnections(path)
         intake = Intake(self._connection, self.limits)
-        self._hot: Mapping[int, int] = intake.hot
+        self._hot: Mapping[int, int] = intake.hot.counts
         self._packer = Packer(self._connection, self.retention, intake)
         self._artifacts = ArtifactFiles(self.folder, self._connection, self.limits)
         self._writer = SeriesWriter(self._connection, self.folder, intake, self._packer)

@@ -20,6 +20,7 @@ from scheduler.gateway.series.packer import Packer
 
 WAITING_MAX = 64  # deliveries
 AT_ONCE_MAX = 32  # in one transaction
+REST_SECONDS = 0.02  # for which nobody waits: of packing, in one transaction
 BUSY = "the store of series has much to do: send it again"
 FULL_DISK = "the gateway's disk is full: what is logged waits in its relay"
 
@@ -140,7 +141,10 @@ class SeriesWriter:
         try:
             self._tell()
             self._connection.execute("BEGIN IMMEDIATE")
+            until = time.monotonic() + REST_SECONDS
             more = self._packer.step(time.time())
+            while more and self._queue.empty() and time.monotonic() < until:
+                more = self._packer.step(time.time())
             self._connection.execute("COMMIT")
             return more
         except sqlite3.Error as error:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.gateway.series import packer
+from scheduler.gateway.series import intake, packer
 from scheduler.gateway.series.limits import DAY_SECONDS, Retention
 from scheduler.gateway.series.series_store import SeriesStore
 from scheduler.gateway.series.thinning import HOUR_NS, MINUTE_NS, minutes_of
@@ -73,7 +73,8 @@ def test_late_and_repeated_points_end_in_one_chunk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In any order, packed after each delivery: as if all had come at once."""
-    monkeypatch.setattr(packer, "CHUNK_POINTS", 16)
+    for module in (packer, intake):
+        monkeypatch.setattr(module, "CHUNK_POINTS", 16)
     monkeypatch.setattr(packer, "JOINED_POINTS", 8)
     chance = random.Random(1)
     wanted: dict[tuple[int, int], float] = {}
@@ -140,7 +141,8 @@ def test_age_thins_out_and_spikes_stay(tmp_path: Path) -> None:
 def test_many_points_are_packed_before_they_are_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packer, "CHUNK_POINTS", 50)
+    for module in (packer, intake):
+        monkeypatch.setattr(module, "CHUNK_POINTS", 50)
     with SeriesStore(tmp_path) as store:
         for number in range(10):
             at = NOW_NS + number * MINUTE_NS
