@@ -108,7 +108,7 @@ class InfluxEndpoints:
         self._waiting += 1
         try:
             async with self._places:
-                kept = {each.job for each in await asyncio.to_thread(series.series)}
+                kept = await asyncio.to_thread(series.jobs)
                 seen = await self._seen(caller, kept)
                 view = SeriesView(series, None if len(seen) == len(kept) else seen)
                 documents = await asyncio.to_thread(

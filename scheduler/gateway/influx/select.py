@@ -79,10 +79,8 @@ def run(select: Select, measurements: SeriesView, now: int) -> list[go_json.Seri
 def _sources(select: Select, measurements: SeriesView) -> list[Measurement]:
     found: list[Measurement] = []
     for source in select.sources:
-        for name in measurements.names():
-            measurement = measurements.named(name)
-            if source.matches(name) and measurement is not None:
-                found.append(measurement)
+        names = [name for name in measurements.names() if source.matches(name)]
+        found += [measurements.named(name) for name in names]
     return found
 
 

@@ -57,22 +57,25 @@ def _tables(name: str, columns: list[str], rows: list[list[Any]], show: Show) ->
     return [_table(name, columns, kept)] if kept else []
 
 
-def _found(show: Show, measurements: SeriesView) -> list[Measurement]:
-    found = [measurements.named(name) for name in measurements.names()]
+def _wanted(show: Show, measurements: SeriesView) -> list[str]:
     return [
-        each
-        for each in found
-        if each and (not show.sources or any(one.matches(each.name) for one in show.sources))
+        name
+        for name in measurements.names()
+        if not show.sources or any(one.matches(name) for one in show.sources)
     ]
+
+
+def _found(show: Show, measurements: SeriesView) -> list[Measurement]:
+    return [measurements.named(name) for name in _wanted(show, measurements)]
 
 
 def _measurements(show: Show, measurements: SeriesView) -> list[SeriesAnswer]:
     if _has_time(show.condition):
         raise StatementError("SHOW MEASUREMENTS doesn't support time in WHERE clause")
     rows: list[list[Any]] = [
-        [each.name]
-        for each in _found(show, measurements)
-        if show.condition is None or _may_hold(show.condition, each)
+        [name]
+        for name in _wanted(show, measurements)
+        if show.condition is None or _may_hold(show.condition, measurements.named(name))
     ]
     return _tables("measurements", ["name"], rows, show)
 

@@ -73,23 +73,21 @@ class SeriesView:
 
     reader: SeriesReader
     jobs: Collection[str] | None = None  # None: all
-    _all: dict[str, Measurement] | None = field(default=None, init=False)
+    _names: list[str] | None = field(default=None, init=False)
+    _known: dict[str, Measurement] = field(default_factory=dict, init=False)
     _points: dict[int, Points] = field(default_factory=dict, init=False)
     _minutes: dict[int, Minutes] | None = field(default=None, init=False)
 
-    def named(self, name: str) -> Measurement | None:
-        return self._listed().get(name)
+    def named(self, name: str) -> Measurement:
+        """One of `names`."""
+        if name not in self._known:
+            self._known[name] = _measurement(name, self.reader.series(self.jobs, name))
+        return self._known[name]
 
     def names(self) -> list[str]:
-        return sorted(self._listed())
-
-    def _listed(self) -> dict[str, Measurement]:
-        if self._all is None:
-            by_name: dict[str, list[Series]] = {}
-            for each in self.reader.series(self.jobs):
-                by_name.setdefault(each.measurement, []).append(each)
-            self._all = {name: _measurement(name, found) for name, found in by_name.items()}
-        return self._all
+        if self._names is None:
+            self._names = self.reader.measurements(self.jobs)
+        return self._names
 
     def read(
         self, series: Iterable[TaggedSeries], fields: Collection[str], first: int, last: int

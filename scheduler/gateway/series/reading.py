@@ -91,6 +91,14 @@ class JobRecord:
 class SeriesReader(Protocol):
     """May be called by any thread."""
 
+    def jobs(self) -> set[str]:
+        """Those that have series."""
+        ...
+
+    def measurements(self, jobs: Collection[str] | None = None) -> list[str]:
+        """Of these jobs (None: of all), sorted. Takes less time than all their series."""
+        ...
+
     def series(
         self, jobs: Collection[str] | None = None, measurement: str | None = None
     ) -> list[Series]:

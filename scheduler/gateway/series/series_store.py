@@ -126,6 +126,17 @@ class SeriesStore:
 
         self._writer.submit(all_of_it).result()
 
+    def jobs(self) -> set[str]:
+        with self._reading.snapshot() as connection:
+            return {job for (job,) in connection.execute("SELECT DISTINCT job FROM series")}
+
+    def measurements(self, jobs: Collection[str] | None = None) -> list[str]:
+        where = "" if jobs is None else "WHERE job IN (SELECT value FROM json_each(?))"
+        values = [] if jobs is None else [json.dumps(sorted(jobs))]
+        with self._reading.snapshot() as connection:
+            found = connection.execute(f"SELECT DISTINCT measurement FROM series {where}", values)
+            return sorted(name for (name,) in found)
+
     def series(
         self, jobs: Collection[str] | None = None, measurement: str | None = None
     ) -> list[Series]:

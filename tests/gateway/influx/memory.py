@@ -58,6 +58,12 @@ class Memory:
         all_tags = ",".join(f"{_name(k)}={_name(v)}" for k, v in {**tags, "job": job}.items())
         self.lines.append(f"{_name(measurement)},{all_tags} {shown} {time}")
 
+    def jobs(self) -> set[str]:
+        return {each.job for each in self._series.values()}
+
+    def measurements(self, jobs: Collection[str] | None = None) -> list[str]:
+        return sorted({each.measurement for each in self.series(jobs)})
+
     def series(
         self, jobs: Collection[str] | None = None, measurement: str | None = None
     ) -> list[Series]:
