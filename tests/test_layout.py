@@ -135,6 +135,7 @@ WHOLES = {
     "planning/policies/test_every.py": "what holds of each policy",
     "planning/policies/test_images.py": "images that only some nodes have, under each policy",
     "planning/test_gangs.py": "gangs over nodes, by placing and under each policy",
+    "relay/test_hardship.py": "relays that are told too much, or nonsense, or are refused",
     "store/test_damage.py": "a database that is damaged",
     "simulator/traces/test_harm.py": "jobs that harm each other are parted",
     "simulator/trials/test_oracle.py": "trials against a second simulator",

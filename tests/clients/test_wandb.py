@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.tracked_job import ALL_STEPS, EPOCHS, TrackedJob, python_with, tracked_job
+from tests.support import eventually
 
 pytestmark = pytest.mark.clients
 
@@ -31,3 +32,36 @@ def test_a_script_is_tracked_through_a_preemption_and_kills(job: TrackedJob) -> 
     assert job.pairs("tags") == {"wandb.name": "a training", "wandb.tags": "baseline"}
     assert job.rows("SELECT description FROM jobs") == [("with a small network",)]
     assert job.troubles() == [], job.said()
+
+
+# In the same second, wandb would write both into one file.
+TWO_RUNS = """
+import sys, time, wandb
+for number in (1, 2):
+    began = int(time.time())
+    with wandb.init(project="p", name=f"number {number}") as run:
+        for step in range(5):
+            run.log({"value": int(sys.argv[1]) * number})
+    while int(time.time()) == began:
+        pass
+"""
+
+
+def test_two_jobs_may_write_into_one_folder_and_a_job_may_have_two_runs(
+    job: TrackedJob, tmp_path: Path
+) -> None:
+    python, folder, ids = python_with("wandb"), tmp_path / "shared", []
+    folder.mkdir()
+    for number in (10, 100):
+        job.id = job.daemon.submit(
+            *("--num_gpus", "0", "--snapshots_dir", str(job.snapshots), "--env"),
+            *(f"WANDB_DIR={folder}", f"job-{number}", "--", python, "-c", TWO_RUNS, str(number)),
+        )
+        ids.append(job.id)
+    job.daemon.wait_state(**{"job-10": "FINISHED", "job-100": "FINISHED"})
+    for job.id, number in zip(ids, (10, 100), strict=True):
+        eventually(lambda: len(job.values("metrics", "value", run="")) == 5)
+        job.await_delivery()
+        assert job.values("metrics", "value", run="") == [number] * 5
+        assert job.values("metrics", "value", run="number 2") == [2 * number] * 5
+    assert job.troubles() == []

@@ -23,7 +23,7 @@ from typing import Any
 
 import structlog
 
-from scheduler.clusters.local.relay_start import PROGRAM, bind
+from scheduler.clusters.local.relay_start import ENVIRONMENT, PROGRAM, bind
 from scheduler.core.model import JobId, RunKey
 
 EVERY_SECONDS = 60.0
@@ -130,7 +130,7 @@ class LeftRelays:
                 files = listener.fileno(), datagrams.fileno()
                 process = subprocess.Popen(
                     [sys.executable, "-I", "-S", PROGRAM, *map(str, files)],
-                    env={},
+                    env=ENVIRONMENT,
                     cwd="/",
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,

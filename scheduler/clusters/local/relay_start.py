@@ -32,6 +32,8 @@ DATAGRAM_BUFFER_BYTES = 4 * 2**20
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 60.0  # after a relay that ended too early
 FIRST_LOOK_SECONDS = 0.25  # at what the training has open; later ones are rarer
 SO_RCVBUFFORCE = 33
+# So that what a request of megabytes took is given back, and two threads share one heap.
+ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}
 
 
 class RelayStart(threading.Thread):
@@ -194,7 +196,7 @@ def spawn(leash: int, listener: int, datagrams: int) -> int:
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.closerange(5, 256)
-        os.execve(sys.executable, [sys.executable, "-I", "-S", PROGRAM], {})
+        os.execve(sys.executable, [sys.executable, "-I", "-S", PROGRAM], ENVIRONMENT)
     finally:
         os._exit(127)
 
