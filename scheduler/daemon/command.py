@@ -508,6 +508,10 @@ def _gateway_process(
         flags += ["--folder", str(folder.absolute())]
         flags += ["--raw_days", str(wanted.series_raw_days)]
         flags += ["--minutes_days", str(wanted.series_minutes_days)]
+        if wanted.forward:
+            flags += ["--forward", wanted.forward]
+        if wanted.forward and (file := wanted.forward_credentials):
+            flags += ["--forward_credentials", str(file.absolute())]
     if os.geteuid() == 0:
         flags += ["--user", wanted.user]
     for host in wanted.hosts:

@@ -157,6 +157,8 @@ class GatewaySettings:
     series: bool = True  # keep what trainings log
     series_raw_days: Count = 7
     series_minutes_days: Count = 90
+    forward: str = ""
+    forward_credentials: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from scheduler.gateway.events import Events
 from scheduler.gateway.guard import Guard
 from scheduler.gateway.http_connection import HEADER_BYTES_MAX, HttpConnection
 from scheduler.gateway.influx.credentials import InfluxCredentials
+from scheduler.gateway.influx.forwarding import BadDestination, Forwarding, InfluxServer
 from scheduler.gateway.series.limits import Retention
 from scheduler.gateway.series.series_file import SeriesFileError
 from scheduler.gateway.series.series_store import SeriesStore
@@ -127,6 +128,18 @@ log = structlog.get_logger("scheduler.gateway.command")
     help="Then the points of each minute that are least, greatest and last, for so many days; "
     "then those of each hour, for ever. Default: 90.",
 )
+@click.option(
+    "--forward",
+    metavar="URL",
+    help="Send what is kept on to an InfluxDB: http://HOST:8086/write?db=NAME, or "
+    "http://HOST:8086/api/v2/write?org=NAME&bucket=NAME.",
+)
+@click.option(
+    "--forward_credentials",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="USER:PASSWORD for its /write, a token for its /api/v2/write.",
+)
 @click.option("--ends_with_stdin", is_flag=True, hidden=True)
 @click.version_option(package_name=PACKAGE, message="%(prog)s %(version)s")
 def command(
@@ -141,6 +154,8 @@ def command(
     folder: Path | None,
     raw_days: int,
     minutes_days: int,
+    forward: str | None,
+    forward_credentials: Path | None,
     ends_with_stdin: bool,
 ) -> int:
     """Serve the pages, the JSON API and the events of a scheduler-daemon over HTTP.
@@ -163,7 +178,10 @@ def command(
     names = {*LOOPBACK, host, *(hosts or (socket.gethostname(), socket.getfqdn()))}
     daemon = _daemon(server, ca)
     events = Events(daemon)
-    series = SeriesStore(folder, retention=Retention(raw_days, minutes_days)) if folder else None
+    forwarding = _forwarding(forward, forward_credentials, folder)
+    forwards = forwarding.queue if forwarding else None
+    retention = Retention(raw_days, minutes_days)
+    series = SeriesStore(folder, retention=retention, forwards=forwards) if folder else None
     serving = app.create(daemon, events, version(PACKAGE), encrypted=encrypted, series=series)
     config = uvicorn.Config(
         InfluxCredentials(Guard(serving, names, encrypted, larger_bodies=app.LARGER_BODIES)),
@@ -187,12 +205,14 @@ def command(
     if user is not None and os.geteuid() == 0:
         _become(user)
     if series:
-        _open(series)
+        _open(series, forwarding)
     shown = f"[{host}]" if ":" in host else host
     url = f"{'https' if encrypted else 'http'}://{shown}:{wire.getsockname()[1]}"
     try:
         asyncio.run(_serve(GatewayServer(config, wire, events, url, ends_with_stdin), daemon))
     finally:
+        if forwarding:
+            forwarding.stop()
         if series:
             series.close()
     return DONE
@@ -247,10 +267,28 @@ class GatewayServer(uvicorn.Server):
         await super().shutdown([self._wire])
 
 
-def _open(series: SeriesStore) -> None:
+def _forwarding(
+    url: str | None, credentials: Path | None, folder: Path | None
+) -> Forwarding | None:
+    if not url:
+        return None
+    if not folder:
+        raise ConfigError("--forward: what is not kept cannot be sent on: give --folder")
+    try:
+        told = credentials.read_text(encoding="utf-8").strip() if credentials else ""
+        return Forwarding(InfluxServer(url, told))
+    except BadDestination as error:
+        raise ConfigError(f"--forward: {error}") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--forward_credentials {credentials}: {error}") from error
+
+
+def _open(series: SeriesStore, forwarding: Forwarding | None) -> None:
     """Pages need no series, and what trainings log waits in their relays."""
     try:
         series.open()
+        if forwarding:
+            forwarding.start(series)
     except SeriesFileError as error:
         log.warning("no_series", error=str(error), note="pages are served, series are not kept")
 

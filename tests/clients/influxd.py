@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,10 +39,10 @@ level = "error"
 
 
 @contextmanager
-def influxd(folder: Path) -> Iterator[httpx.Client]:
-    """A client of it, with an empty database. With one thread it adds in one order."""
+def influxd(folder: Path, ports: Sequence[int] = ()) -> Iterator[httpx.Client]:
+    """A client of it, with a database. With one thread it adds in one order."""
     assert INFLUXD is not None
-    ports = _free_ports(2)
+    ports = ports or free_ports(2)
     config = folder / "influxd.conf"
     config.write_text(_CONFIG.format(folder=folder, rpc=ports[0], http=ports[1]))
     with (folder / "influxd.err").open("wb") as said:
@@ -77,7 +77,7 @@ def _is_there(client: httpx.Client) -> bool:
         return False
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     wires = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [wire.getsockname()[1] for wire in wires]
     for wire in wires:

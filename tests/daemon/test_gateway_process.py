@@ -158,3 +158,20 @@ def test_the_user_of_the_gateway_may_pass_the_folder_of_root(tmp_path: Path) -> 
     shared.mkdir(mode=0o755)
     make_folder(shared, "nobody")
     assert shared.stat().st_mode & 0o777 == 0o755, "an admin has decided otherwise"
+
+
+def test_it_is_told_where_points_are_sent_on(daemon: Daemon, tmp_path: Path) -> None:
+    secret = tmp_path / "credentials"
+    secret.write_text("me:secret\n")
+    daemon.environment = {
+        **daemon.environment,
+        "SCHEDULER_GATEWAY__FORWARD": "http://127.0.0.1:1/write?db=training",
+        "SCHEDULER_GATEWAY__FORWARD_CREDENTIALS": str(secret),
+        "SCHEDULER_GATEWAY__USER": pwd.getpwuid(os.geteuid()).pw_name,
+    }
+    assert serves(url_of(daemon.start()))
+    (gateway,) = children(daemon)
+    words = gateway.cmdline()
+    assert words[words.index("--forward") + 1] == "http://127.0.0.1:1/write?db=training"
+    assert words[words.index("--forward_credentials") + 1] == str(secret)
+    assert "no_gateway" not in daemon.said()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scheduler.gateway.series import summaries
+from scheduler.gateway.series.forward_queue import ForwardQueue
 from scheduler.gateway.series.limits import SeriesLimits
 from scheduler.gateway.series.line_parser import points_of
 from scheduler.gateway.series.reading import NO_STEP, Kind
@@ -114,8 +115,13 @@ class HotPoints:
 
 
 class Intake:
-    def __init__(self, connection: sqlite3.Connection, limits: SeriesLimits) -> None:
-        self._connection, self.limits = connection, limits
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        limits: SeriesLimits,
+        forwards: ForwardQueue | None = None,
+    ) -> None:
+        self._connection, self.limits, self._forwards = connection, limits, forwards
         self._jobs: OrderedDict[str, KnownJob] = OrderedDict()
         self.hot = HotPoints()
 
@@ -302,6 +308,8 @@ class Intake:
         )
         summaries.add(self._connection, gathered.rows)
         self.hot.add(Counter(row[0] for row in gathered.rows))
+        if self._forwards:
+            self._forwards.add(gathered.rows)
         self.count(delivery.job, "refused", gathered.refused)
         self.count(delivery.job, "lost", gathered.lost)
         if gathered.rows:

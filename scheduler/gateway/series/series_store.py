@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.gateway.series import series_file, summaries
+from scheduler.gateway.series import forward_queue, series_file, summaries
 from scheduler.gateway.series.artifact_files import ArtifactFiles, HalfArtifact
 from scheduler.gateway.series.chunk_format import unpack
+from scheduler.gateway.series.forward_queue import ForwardQueue, QueuedPoint
 from scheduler.gateway.series.intake import Intake, SentEntries, Taken, tags_of
 from scheduler.gateway.series.limits import Retention, SeriesLimits
 from scheduler.gateway.series.packer import Packer, as_kind, as_points
@@ -48,8 +49,10 @@ class SeriesStore:
         folder: Path,
         limits: SeriesLimits | None = None,
         retention: Retention | None = None,
+        forwards: ForwardQueue | None = None,
     ) -> None:
-        self.folder, self.limits = folder, limits or SeriesLimits()
+        """`forwards`: what is taken in is queued there as well."""
+        self.folder, self.limits, self._forwards = folder, limits or SeriesLimits(), forwards
         self.retention = retention or Retention()
         self.is_open = False
 
@@ -58,7 +61,9 @@ class SeriesStore:
         path = self.folder / series_file.NAME
         self._connection = series_file.open_to_write(path)
         self._reading = series_file.ReadConnections(path)
-        intake = Intake(self._connection, self.limits)
+        if self._forwards:
+            self._forwards.open(self._connection)
+        intake = Intake(self._connection, self.limits, self._forwards)
         self._hot: Mapping[int, int] = intake.hot.counts
         self._packer = Packer(self._connection, self.retention, intake)
         self._artifacts = ArtifactFiles(self.folder, self._connection, self.limits)
@@ -83,6 +88,17 @@ class SeriesStore:
     def deliver(self, delivery: SentEntries) -> Future[Taken]:
         """Raises TakenLater, as the future does."""
         return self._writer.deliver(delivery)
+
+    # --- what is sent on ------------------------------------------------------------------------
+
+    def unforwarded(self, most: int) -> list[QueuedPoint]:
+        with self._reading.snapshot() as connection:
+            return forward_queue.read(connection, most)
+
+    def forwarded(self, last: QueuedPoint) -> None:
+        """It, and all before it. Raises TakenLater."""
+        assert self._forwards
+        self._writer.submit(partial(self._forwards.forget, last.id)).result()
 
     # --- artifacts ------------------------------------------------------------------------------
 
