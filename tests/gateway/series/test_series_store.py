@@ -6,18 +6,28 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 import structlog
 
 from scheduler.gateway.series import series_file
-from scheduler.gateway.series.intake import MISSED
+from scheduler.gateway.series.intake import MISSED, SentEntries, Taken
 from scheduler.gateway.series.limits import SeriesLimits
 from scheduler.gateway.series.reading import joined
 from scheduler.gateway.series.series_store import SeriesStore
 from scheduler.gateway.series.series_writer import TakenLater
-from tests.gateway.series.delivering import NOW, NOW_NS, SECOND, deliver, metric, rows, stored
+from tests.gateway.series.delivering import (
+    NOW,
+    NOW_NS,
+    SECOND,
+    deliver,
+    entries,
+    metric,
+    rows,
+    stored,
+)
 from tests.store.test_writer import no_file_grows_beyond
 
 # Delivers until it is killed, and prints what was acknowledged.
@@ -166,3 +176,31 @@ def test_a_backup_that_was_made_meanwhile_is_whole_and_says_what_it_lacks(tmp_pa
         assert deliver(store, points(60), first=60).next == 61
         assert [row[1] for row in stored(store)["loss"]] == [*range(50), 60]
         assert store.record("a").lost == {MISSED: 10}
+
+
+def test_a_job_that_logs_too_fast_waits_and_others_do_not(tmp_path: Path) -> None:
+    many = {"points": [metric("loss", step, step, NOW_NS + step) for step in range(1_000)]}
+    with SeriesStore(tmp_path, SeriesLimits(points_per_second=1, points_at_once=500)) as store:
+        assert deliver(store, many).next == 1  # once, it may
+        with pytest.raises(TakenLater, match="logs more than 1 points per second"):
+            deliver(store, many, first=1)
+        assert deliver(store, many, job="b").next == 1
+        assert store.record("a").refused == {}
+    with SeriesStore(tmp_path, SeriesLimits(points_per_second=10**9, points_at_once=500)) as store:
+        for number in range(1, 5):
+            assert deliver(store, many, first=number).next == number + 1
+
+
+def test_what_cannot_be_written_at_once_is_not_kept_in_memory(tmp_path: Path) -> None:
+    with SeriesStore(tmp_path) as store:
+        other = sqlite3.connect(tmp_path / series_file.NAME, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")  # the thread that writes waits for it
+        content = entries({"params": {"n": "1"}})
+        deliveries = (SentEntries("a", 1, "s", number, content, NOW) for number in range(1_000))
+        under_way: list[Future[Taken]] = []
+        with pytest.raises(TakenLater, match="has much to do"):
+            under_way.extend(map(store.deliver, deliveries))
+        other.execute("COMMIT")
+        other.close()
+        assert len(under_way) < 200
+        assert [each.result(30).next for each in under_way] == list(range(1, len(under_way) + 1))
