@@ -495,7 +495,8 @@ def _gateway_process(
     config: Config, address: str, listen: str, logger: log.Logger
 ) -> GatewayProcess | None:
     """None: it is off, or cannot be."""
-    wanted, files = config.gateway, (config.tls.certificate, config.tls.key)
+    wanted, tls = config.gateway, (config.tls.certificate, config.tls.key)
+    files: list[Path] = []  # of which a new one is a new gateway
     if not listen:
         return None
     try:
@@ -512,14 +513,17 @@ def _gateway_process(
             flags += ["--forward", wanted.forward]
         if wanted.forward and (file := wanted.forward_credentials):
             flags += ["--forward_credentials", str(file.absolute())]
+            files.append(file)
     if os.geteuid() == 0:
         flags += ["--user", wanted.user]
     for host in wanted.hosts:
         flags += ["--host", host]
-    if not is_loopback(listen_address(listen)[0].strip("[]")) and files[0] and files[1]:
-        flags += ["--certificate", str(files[0]), "--key", str(files[1])]
-        return GatewayProcess(flags, folder, filter(None, files))
-    return GatewayProcess([*flags, *(["--plain_http"] if wanted.plain_http else [])], folder)
+    if not is_loopback(listen_address(listen)[0].strip("[]")) and tls[0] and tls[1]:
+        flags += ["--certificate", str(tls[0]), "--key", str(tls[1])]
+        files += [tls[0], tls[1]]
+    elif wanted.plain_http:
+        flags.append("--plain_http")
+    return GatewayProcess(flags, folder, files)
 
 
 def _reached_here(address: str) -> str:
