@@ -1,4 +1,4 @@
-"""scheduler-update-job: holds or releases jobs, and changes their priority and length."""
+"""scheduler-update-job: holds, releases and annotates jobs, changes their priority and length."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ ABOUT = """\
 Change jobs that have not ended: hold or release them, and change their priority
 or their number of epochs. JOB is an id, the end of an id, or a name. A name
 selects the only live job with that name. A running job that is held stops at
-the end of its current epoch, and continues after it is released."""
+the end of its current epoch, and continues after it is released. Annotations
+are texts of yours by a key, such as a note or a star: ended jobs can have them,
+too, and the page Experiments shows and searches them."""
 
 EXAMPLES = """\
   scheduler-update-job demo --release
   scheduler-update-job 60ce2fc7 ce2fc8 --priority 10
-  scheduler-update-job demo --max_epochs 60"""
+  scheduler-update-job demo --max_epochs 60
+  scheduler-update-job 60ce2fc7 --annotate star=yes --annotate note="best so far\""""
 
 
 def parser() -> Parser:
@@ -43,6 +46,14 @@ def parser() -> Parser:
         type=command.whole_number(1),
         help="number of epochs in total; more than its present run has are trained by another run",
     )
+    group.add_argument(
+        "--annotate",
+        metavar="KEY=VALUE",
+        type=command.key_value,
+        action="append",
+        default=[],
+        help="write VALUE on the job; KEY= removes it; may be repeated",
+    )
     this.add_common()
     return this
 
@@ -60,9 +71,12 @@ def update(options: argparse.Namespace) -> int:
         held=options.hold if options.hold or options.release else None,
         priority=options.priority,
         max_epochs=options.max_epochs,
+        annotate=[pb.KeyValue(key=key, value=value) for key, value in options.annotate],
     )
     if not changes.ListFields():
-        raise UsageError("nothing to change: give --hold, --release, --priority or --max_epochs")
+        raise UsageError(
+            "nothing to change: give --hold, --release, --priority, --max_epochs or --annotate"
+        )
     client = Client(options.server, options.ca)
     updated = []
 

@@ -55,6 +55,7 @@ from scheduler.inbox import QueueInbox
 from scheduler.job_secrets import JobSecrets
 from scheduler.outlook.service import Outlook
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
+from scheduler.store.annotations import Annotations
 from scheduler.store.reader import Reader
 from scheduler.store.writer import SqliteStore
 from scheduler.v1 import scheduler_pb2 as pb
@@ -153,12 +154,14 @@ class Serving:
             self.inbox, self._store, self.cluster, fifo_sharing(rules), rules
         )
         view = lambda: self.scheduler.view  # noqa: E731
+        self.annotations = Annotations(path)
         lookup = Lookup(
             view,
             self.reader,
             self.inbox.now,
             heartbeat_seconds,
             Outlook(fifo_sharing(rules), rules, self.reader.job, by_memory=True),
+            annotations=self.annotations.of,
         )
         self.wall = Wall()
         self._tokens = IssuedTokens(path, self.wall.now)
@@ -180,6 +183,7 @@ class Serving:
             disk=folder,
             heard_at=lambda view: self.reports.heard_at({node.name for node in view.nodes}),
             events=self.feed.cursor,
+            annotate=self.annotations.change,
         )
         self.reports = AgentReports(self.inbox.now)
         speaking = AgentAuthenticator([self._tokens.node])

@@ -45,6 +45,7 @@ from scheduler.estimates.slow_gpus import SlowGpus
 from scheduler.gpus.usage import Usage
 from scheduler.inbox import QueueInbox
 from scheduler.job_secrets import JobSecrets
+from scheduler.store.annotations import check as check_annotations
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
@@ -78,6 +79,7 @@ class JobService(pb_grpc.SchedulerServicer):
     disk: Path | None = None  # a folder on the disk with the daemon's state
     heard_at: Callable[[View], Mapping[str, Time]] = lambda _: {}  # the agent of each node, last
     events: Callable[[], str] = str  # the cursor of what has not happened yet; see EventFeed
+    annotate: Callable[[JobId, Mapping[str, str]], None] | None = None  # None: nobody can
 
     # --- changes ----------------------------------------------------------------------------
 
@@ -126,11 +128,7 @@ class JobService(pb_grpc.SchedulerServicer):
     def UpdateJob(self, request: pb.UpdateJobRequest, context: grpc.ServicerContext) -> pb.Job:
         user = self._user(context)
         job = self._find_changeable(request.job, user)
-        if job.outcome:
-            raise Impossible(
-                f"job {job.id} has ended: it is {ENDED[job.outcome]};"
-                " scheduler-resubmit-job submits it again"
-            )
+        annotations = dict(wire.pairs(request.annotate))
         asked = Updated(
             job.id,
             user,
@@ -138,8 +136,23 @@ class JobService(pb_grpc.SchedulerServicer):
             request.held if request.HasField("held") else None,
             request.max_epochs if request.HasField("max_epochs") else None,
         )
-        if asked == Updated(job.id, user):
-            raise Rejected("nothing to change: give a priority, held or max_epochs")
+        changes = asked != Updated(job.id, user)
+        if not (changes or annotations):
+            raise Rejected("nothing to change: give a priority, held, max_epochs or annotate")
+        if annotations:
+            check_annotations(annotations)
+        if changes:
+            self._update(job, asked)
+        if annotations:
+            self._annotate(job, annotations)
+        return self.lookup.message(self.lookup.job(job.id) or job, private=True)
+
+    def _update(self, job: Job, asked: Updated) -> None:
+        if job.outcome:
+            raise Impossible(
+                f"job {job.id} has ended: it is {ENDED[job.outcome]};"
+                " scheduler-resubmit-job submits it again"
+            )
         if asked.priority is not None:
             admission.check_integer("--priority", asked.priority, *admission.PRIORITIES)
         if asked.max_epochs is not None:
@@ -147,7 +160,13 @@ class JobService(pb_grpc.SchedulerServicer):
                 "--max_epochs", asked.max_epochs, max(1, job.epochs_done), admission.INT_MAX
             )
         self.inbox.ask(asked)
-        return self.lookup.message(self.lookup.job(job.id) or job, private=True)
+
+    def _annotate(self, job: Job, annotations: Mapping[str, str]) -> None:
+        if full := self.no_room():
+            raise Busy(full)
+        if self.annotate is None:
+            raise Impossible("this scheduler keeps no annotations")
+        self.annotate(job.id, annotations)
 
     # --- queries ----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ counted once; it is never missed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.api import wire
@@ -77,6 +77,7 @@ class Lookup:
     heartbeat_seconds: float
     outlook: Foresight
     since: Time = 0.0  # the start of the daemon, which could hear no job before
+    annotations: Callable[[JobId], Mapping[str, str]] = lambda _: {}  # of a job
 
     def job(self, job_id: JobId) -> Job | None:
         return self.view().jobs.get(job_id) or self.reader.job(job_id)
@@ -168,10 +169,15 @@ class Lookup:
         view, due = self.view(), self.due_at()
         epochs = self.reader.newest_epoch(job.id for job in jobs if job.epochs_done)
         statuses = (status(job, view, epochs.get(job.id), due) for job in jobs)
-        return [
+        messages = [
             wire.job_message(job, of, private(job), brief)
             for job, of in zip(jobs, statuses, strict=True)
         ]
+        if not brief:
+            for message in messages:
+                of_job = self.annotations(JobId(message.id))
+                message.annotations.extend(wire.pair_messages(of_job.items()))
+        return messages
 
     def _silent(self, view: View, job_id: JobId, prospect: Prospect) -> list[JobId]:
         """Of this job and those that it waits for."""

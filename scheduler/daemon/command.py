@@ -68,6 +68,7 @@ from scheduler.outlook import calibration_file
 from scheduler.outlook.service import Outlook
 from scheduler.planning.policies import POLICIES, SUMMARIES, explain_tries
 from scheduler.relay.delivery import Link
+from scheduler.store.annotations import Annotations
 from scheduler.store.journal import Decider
 from scheduler.store.maintenance import Chore, Maintenance, chores, every
 from scheduler.store.reader import Reader
@@ -258,7 +259,16 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     forecasts = config.state_dir / calibration_file.FILE
     tries = explain_tries(config.policy, config.rules)
     outlook = Outlook(_policy(config), config.rules, reader.job, by_memory, forecasts, tries)
-    lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, outlook, inbox.now())
+    annotations = Annotations(database)
+    lookup = Lookup(
+        view,
+        reader,
+        inbox.now,
+        config.heartbeat_seconds,
+        outlook,
+        inbox.now(),
+        annotations.of,
+    )
     people = Authenticator(
         [partial(user_of, key), tokens.user, sessions.user, *home.ways],
         listen_address(config.tls.listen)[1] if encrypted else None,
@@ -282,6 +292,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         disk=config.state_dir,
         heard_at=partial(_heard_at, home),
         events=feed.cursor,
+        annotate=annotations.change,
     )
     speaking = AgentAuthenticator([tokens.node, *home.agents])
     agents = AgentService(speaking, home.reports, speaks_for) if home.reports else None

@@ -1,7 +1,7 @@
 """The table of experiments: a row for each job, with columns of what was set and measured. Pure.
 
 A column has a dotted name: `name`, `state`, `seconds`; `param.lr`, `label.sweep`, `tag.team`,
-`option.batch_size`; `last.val_loss`, `min.val_loss`, `max.val_loss`.
+`annotation.star`, `option.batch_size`; `last.val_loss`, `min.val_loss`, `max.val_loss`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def row(
         values["seconds"] = job["ended_at"] - job["started_at"]
     if description:
         values["description"] = description
+    values |= {f"annotation.{key}": value for key, value in job["annotations"].items()}
     for name, value in comparison.configuration(job, params, tags).items():
         if not name.startswith(_LEFT_OUT):
             values[name] = value
@@ -62,7 +63,7 @@ def _searched(job_id: str, values: Flat) -> str:
     own = [
         f"{key.partition('.')[2]}={value}"
         for key, value in values.items()
-        if key.startswith(("param.", "tag.", "label."))
+        if key.startswith(("param.", "tag.", "label.", "annotation."))
     ]
     return "\n".join(about + own).lower()
 
@@ -156,7 +157,7 @@ def _condition(rows: Iterable[JobRow], name: str, sign: str, text: str) -> Calla
     return lambda each: _is_number(value := each.values.get(column)) and compared(value, wanted)
 
 
-_BEGINNINGS = ("", "param.", "last.", "label.", "tag.", "option.")
+_BEGINNINGS = ("", "param.", "last.", "label.", "tag.", "annotation.", "option.")
 
 
 def _meant(name: str, known: Collection[str]) -> str:

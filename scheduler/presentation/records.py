@@ -39,6 +39,7 @@ def job(message: pb.Job) -> Record:
         "project": spec.project,
         "experiment": spec.experiment,
         "labels": pairs(spec.labels),
+        "annotations": pairs(message.annotations),
         "state": message.state,
         "reason": message.reason,
         "why": why(message.why) if message.HasField("why") else None,

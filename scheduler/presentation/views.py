@@ -178,6 +178,8 @@ def about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
             yield name, value
     if spec.labels:
         yield "labels", " ".join(f"{key}={value}" for key, value in pairs(spec.labels).items())
+    for key, value in pairs(job.annotations).items():
+        yield "annotated", f"{key}={' '.join(value.split())}"
     yield "runs", _command(spec)
 
 
@@ -284,6 +286,8 @@ def _changed(changes: pb.UpdateJobRequest, job: pb.Job) -> Iterator[str]:
         yield f"priority {job.priority}"
     if changes.HasField("max_epochs"):
         yield f"{job.max_epochs:,} epoch{'s' if job.max_epochs > 1 else ''}"
+    for key, value in pairs(changes.annotate).items():
+        yield f"annotated {printable(key)}" if value else f"without {printable(key)}"
 
 
 def _held(job: pb.Job) -> str:

@@ -242,3 +242,15 @@ def names_of_ended_jobs_are_searched(db: Database) -> None:
     db.execute(
         "create index jobs_ended_by_name on jobs (name, seq, outcome) where outcome is not null"
     )
+
+
+@migrations()
+def what_people_write_on_jobs(db: Database) -> None:
+    db.execute("""
+        create table annotations (
+            job_id text not null,
+            key text not null,
+            value text not null,
+            primary key (job_id, key)
+        ) strict, without rowid
+    """)

@@ -101,7 +101,7 @@ class Share(_message.Message):
     def __init__(self, node: _Optional[str] = ..., gpu: _Optional[str] = ..., memory_mib: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "spec", "state", "epochs_done", "max_epochs", "submitted_at", "started_at", "ended_at", "attempt", "shares", "reason", "priority", "preempted", "memory_mib", "epoch_seconds", "eta_seconds", "run_started_at", "heard_at", "why", "eta", "last_run", "exit_code", "log_line", "epochs_trained")
+    __slots__ = ("id", "spec", "state", "epochs_done", "max_epochs", "submitted_at", "started_at", "ended_at", "attempt", "shares", "reason", "priority", "preempted", "memory_mib", "epoch_seconds", "eta_seconds", "run_started_at", "heard_at", "why", "eta", "last_run", "exit_code", "log_line", "epochs_trained", "annotations")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +126,7 @@ class Job(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     LOG_LINE_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_TRAINED_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: JobSpec
     state: str
@@ -150,7 +151,8 @@ class Job(_message.Message):
     exit_code: int
     log_line: str
     epochs_trained: int
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., epochs_done: _Optional[int] = ..., max_epochs: _Optional[int] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., attempt: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., preempted: _Optional[bool] = ..., memory_mib: _Optional[int] = ..., epoch_seconds: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., run_started_at: _Optional[float] = ..., heard_at: _Optional[float] = ..., why: _Optional[_Union[Why, _Mapping]] = ..., eta: _Optional[_Union[Eta, _Mapping]] = ..., last_run: _Optional[str] = ..., exit_code: _Optional[int] = ..., log_line: _Optional[str] = ..., epochs_trained: _Optional[int] = ...) -> None: ...
+    annotations: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., epochs_done: _Optional[int] = ..., max_epochs: _Optional[int] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., attempt: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., preempted: _Optional[bool] = ..., memory_mib: _Optional[int] = ..., epoch_seconds: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., run_started_at: _Optional[float] = ..., heard_at: _Optional[float] = ..., why: _Optional[_Union[Why, _Mapping]] = ..., eta: _Optional[_Union[Eta, _Mapping]] = ..., last_run: _Optional[str] = ..., exit_code: _Optional[int] = ..., log_line: _Optional[str] = ..., epochs_trained: _Optional[int] = ..., annotations: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class Why(_message.Message):
     __slots__ = ("kind", "detail", "until", "ahead", "instead")
@@ -389,16 +391,18 @@ class CancelJobReply(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., already_ended: _Optional[bool] = ...) -> None: ...
 
 class UpdateJobRequest(_message.Message):
-    __slots__ = ("job", "priority", "held", "max_epochs")
+    __slots__ = ("job", "priority", "held", "max_epochs", "annotate")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     MAX_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATE_FIELD_NUMBER: _ClassVar[int]
     job: str
     priority: int
     held: bool
     max_epochs: int
-    def __init__(self, job: _Optional[str] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., max_epochs: _Optional[int] = ...) -> None: ...
+    annotate: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    def __init__(self, job: _Optional[str] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., max_epochs: _Optional[int] = ..., annotate: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class GetLogsRequest(_message.Message):
     __slots__ = ("job", "tail", "follow", "attempt", "have", "download")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scheduler.core.model import JobId
 from tests.browser.conftest import Site
 from tests.browser.sweeps import Sweep, make_grid
 from tests.browser.visitor import NARROW, Visitor
@@ -30,7 +31,7 @@ def grid(sweep: Sweep) -> list[str]:
 
 
 def names(person: Visitor) -> list[str]:
-    return person.page.locator("tr.job:not(.group) td:nth-child(2)").all_inner_texts()
+    return person.page.locator("tr.job:not(.group) td:nth-child(2) a").all_inner_texts()
 
 
 def column(person: Visitor, title: str) -> list[str]:
@@ -127,6 +128,48 @@ def test_names_that_are_html_are_text(site: Site, sweep: Sweep) -> None:
     assert person.page.locator("img[src=x]").count() == 0
 
 
+def test_stars_are_given_seen_and_searched(site: Site, sweep: Sweep) -> None:
+    jobs = [sweep.submit(name, experiment="stars") for name in ("good", "bad")]
+    person = site.visit()
+    person.go("/experiments?experiment=stars")
+    star = person.page.get_by_role("button", name="star of good")
+    star.focus()
+    person.page.keyboard.press("Enter")
+    eventually(lambda: site.daemon.annotations.of(JobId(jobs[0])) == {"star": "yes"})
+    person.page.get_by_label("Search").fill("star=yes")
+    eventually(lambda: names(person) == ["good"])
+    person.go(f"/jobs/{jobs[0]}")
+    star = person.page.get_by_role("button", name="star of good")
+    assert star.get_attribute("aria-pressed") == "true"
+    star.click()
+    eventually(lambda: not site.daemon.annotations.of(JobId(jobs[0])))
+    stranger = site.visit("bob")
+    stranger.go(f"/jobs/{jobs[0]}")
+    stranger.page.get_by_role("button", name="star of good").click()
+    stranger.page.get_by_role("alert").get_by_text("belongs to ada, and you are bob").wait_for()
+
+
+def test_a_note_is_written_changed_and_found(site: Site, sweep: Sweep) -> None:
+    job = sweep.submit("noted", experiment="notes")
+    person = site.visit()
+    person.go(f"/jobs/{job}")
+    person.page.get_by_role("button", name="Write", exact=True).click()
+    person.page.get_by_label("Text").fill(f"diverges\n{HOSTILE}")
+    assert person.barriers() == []
+    person.page.get_by_role("button", name="Write it").click()
+    person.page.locator("dialog .done").get_by_text("annotated note").wait_for()
+    person.page.get_by_role("button", name="Close").click()
+    person.page.locator("dd").get_by_text(HOSTILE).first.wait_for()
+    assert person.page.locator("img[src=x]").count() == 0
+    person.go("/experiments?experiment=notes&search=diverges&column=annotation.note")
+    person.page.locator("tr.job td").get_by_text("diverges").wait_for()
+    person.go(f"/jobs/{job}")
+    person.page.get_by_role("button", name="change note").click()
+    person.page.get_by_label("Text").fill("")
+    person.page.get_by_role("button", name="Write it").click()
+    person.page.locator("dialog .done").get_by_text("without note").wait_for()
+
+
 def test_it_can_be_used_on_a_phone(site: Site, grid: list[str]) -> None:
     person = open_table(site, "&group=param.optimizer", size=NARROW, dark=True)
     assert person.barriers() == []
@@ -180,4 +223,4 @@ def test_without_series_a_job_has_no_metrics(site: Site, sweep: Sweep) -> None:
     )
     person.go(f"/jobs/{job}")
     person.sees("Attempts")
-    assert person.page.get_by_text("Metrics").count() == 0
+    assert person.page.get_by_role("heading", name="Metrics").count() == 0

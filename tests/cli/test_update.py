@@ -72,7 +72,7 @@ def test_the_others_are_updated_despite_one_bad_id(server: Serving, command: Com
 @pytest.mark.parametrize(
     ("words", "exit_code", "told"),
     [
-        (["demo"], 2, "nothing to change: give --hold, --release, --priority or --max_epochs"),
+        (["demo"], 2, "nothing to change: give --hold, --release, --priority, --max_epochs or"),
         (["--hold"], 2, "JOB is missing"),
         (["demo", "--hold", "--release"], 2, "--hold and --release exclude each other"),
         (["demo", "--priority", "9999"], 2, "--priority 9999: must be at most 1000"),
@@ -106,3 +106,40 @@ def test_json_contains_each_job_as_it_is_now(server: Serving, command: Command) 
     done = command("scheduler-update-job", job, "--priority", "7", "--output", "json")
     (record,) = json.loads(done.out)["jobs"]
     assert (record["id"], record["priority"], record["state"]) == (job, 7, "HELD")
+
+
+def test_a_job_is_annotated_also_after_it_has_ended(server: Serving, command: Command) -> None:
+    job = server.submit("demo", held=True)
+    done = command("scheduler-update-job", "demo", "--annotate", "star=yes", "--hold")
+    assert done.out == f"demo ({job[-8:]}): held, annotated star\n"
+    assert command("scheduler-cancel-job", job).exit_code == 0
+    eventually(lambda: server.job(job).outcome)
+    done = command(
+        "scheduler-update-job", job, "--annotate", "note=good = best", "--annotate=star="
+    )
+    assert done.out == f"demo ({job[-8:]}): annotated note, without star\n"
+    shown = command("scheduler-state", job)
+    assert "annotated  note=good = best" in shown.out
+    told = json.loads(command("scheduler-state", job, "--output", "json").out)
+    assert told["jobs"][0]["annotations"] == {"note": "good = best"}
+
+
+def test_an_ended_job_is_annotated_or_changed_and_not_half_of_both(
+    server: Serving, command: Command
+) -> None:
+    job = server.submit("demo", held=True)
+    command("scheduler-cancel-job", job)
+    eventually(lambda: server.job(job).outcome)
+    done = command("scheduler-update-job", job, "--annotate", "star=yes", "--priority", "3")
+    assert (done.exit_code, "has ended" in done.err) == (4, True)
+    assert "annotated" not in command("scheduler-state", job).out
+
+
+def test_annotations_are_for_the_owner_and_admins(server: Serving, command: Command) -> None:
+    job = server.submit("demo", held=True)
+    words = ("scheduler-update-job", job, "--annotate", "star=yes")
+    assert command(*words, user="bob").exit_code == 4
+    assert command(*words, user="root").exit_code == 0
+    for wrong in ("star", "=yes", f"note={'x' * 1001}"):
+        done = command("scheduler-update-job", job, "--annotate", wrong)
+        assert (done.exit_code, done.err.count("\n")) == (2, 1), done.err

@@ -44,7 +44,7 @@ def test_a_summary_fits_the_screen(columns: int, count: int, chosen: tuple[str, 
 
 def test_metrics_of_the_machine_come_last_and_jobs_stand_together() -> None:
     order = [(each["name"], job["job"][-1]) for job, each in metrics_view.in_order(jobs(2))]
-    assert order[2:4] == [("acc", "0"), ("acc", "1")]
+    assert order[:4] == [("acc", "0"), ("acc", "1"), ("loss", "0"), ("loss", "1")]
     assert order[-1] == ("system.gpu.0.memory", "1")
 
 

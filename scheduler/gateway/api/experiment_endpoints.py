@@ -106,6 +106,7 @@ def _table(
                 "id": row.id,
                 "name": row.values["name"],
                 "state": row.values["state"],
+                "star": row.values.get("annotation.star") == "yes",
                 "values": [sent(row.values.get(name)) for name in chosen],
             }
             for row in page
@@ -234,7 +235,9 @@ ENDPOINTS = (
         _object(
             columns=_list(_STRING),
             known=_list(_object(name=_STRING, jobs=_INTEGER, different=_INTEGER)),
-            rows=_list(_object(id=_STRING, name=_STRING, state=_STRING, values=_list(_ANY))),
+            rows=_list(
+                _object(id=_STRING, name=_STRING, state=_STRING, star=_BOOLEAN, values=_list(_ANY))
+            ),
             total=_INTEGER,
             not_looked_at=_INTEGER,
             next_cursor=_STRING,

@@ -47,6 +47,7 @@ class UpdateBody(msgspec.Struct, forbid_unknown_fields=True):
     priority: int | None = None
     held: bool | None = None
     max_epochs: int | None = None
+    annotations: dict[str, str] = {}  # an empty value removes a key
 
 
 class ResubmitBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -195,7 +196,11 @@ async def update(asked: Asked) -> Any:
         if value is not None and abs(value) >= 2**31:
             raise Problem(400, f"{name} {value}: is too large", name)
     request = pb.UpdateJobRequest(
-        job=asked.job, priority=body.priority, held=body.held, max_epochs=body.max_epochs
+        job=asked.job,
+        priority=body.priority,
+        held=body.held,
+        max_epochs=body.max_epochs,
+        annotate=[pb.KeyValue(key=key, value=value) for key, value in body.annotations.items()],
     )
     job = await asked.daemon.ask("Scheduler/UpdateJob", request, pb.Job, asked.token)
     return {"job": records.job(job), "text": views.update_result(request, job)}

@@ -17,7 +17,7 @@ const WHOLE_LOOKS = 40; // after so many looks, everything is loaded again
 export function JobMetrics({ job }) {
   const [all, setAll] = useState(false);
   const { series, curves, error } = useMetrics(job, all ? 1000 : SHOWN);
-  if (error?.status === 503) return null; // it keeps none
+  if (error?.status === 503 || !(series || error)) return null; // it keeps none, or does not say yet
   const shown = series?.filter((each) => curves[each.name]) ?? [];
   const others = job.experiment ? { text: "compare with its experiment", to: address("/experiments", { experiment: job.experiment, all_users: "true" }) }
     : { text: "experiments", to: "/experiments" };

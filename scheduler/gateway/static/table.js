@@ -5,7 +5,7 @@ import { now } from "./api.js";
 import { JobLink, State, Text } from "./parts.js";
 import { UNKNOWN, ago, known, short, span } from "./words.js";
 
-const KINDS = ["param", "label", "tag", "note", "option", "last", "min", "max"];
+const KINDS = ["param", "label", "tag", "annotation", "option", "last", "min", "max"];
 
 /** `param.lr` is the `param` named `lr`. */
 export function nameOf(column) {

@@ -1,6 +1,7 @@
 // Jobs as a table of what was set and what was measured. What is shown is part of the address.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
+import { Star } from "../annotations.js";
 import { address, get } from "../api.js";
 import { Choices } from "../choices.js";
 import { LIVE, STATES } from "../joblist.js";
@@ -36,6 +37,7 @@ export default function Experiments() {
     return () => clearInterval(timer);
   }, [alive]);
   const [chosen, choose] = useState(() => new Set());
+  const [failure, fail] = useState("");
   const rows = answer.data?.rows ?? [];
   const picked = rows.filter((row) => chosen.has(row.id)).map((row) => row.id);
   return html`
@@ -47,9 +49,10 @@ export default function Experiments() {
           title=${picked.length > COMPARED_MAX ? `at most ${COMPARED_MAX}` : "of two jobs or more"}>Compare</button>
       </div></div>
     <${Filters} query=${query} one=${one} change=${change} data=${answer.data} />
+    ${failure && html`<p class="error" role="alert">${printable(failure)}</p>`}
     <${Loaded} answer=${answer}>${(data) => html`
       ${data.remarks.map((remark) => html`<p class="muted">${remark}.</p>`)}
-      <div class="panel">${data.rows.length ? html`<${Table} data=${data} one=${one} change=${change} chosen=${chosen} choose=${choose} />`
+      <div class="panel">${data.rows.length ? html`<${Table} data=${data} one=${one} change=${change} chosen=${chosen} choose=${choose} fail=${fail} />`
         : html`<div class="body"><${Empty}>no job matches<//></div>`}</div>`}<//>`;
 }
 
@@ -110,7 +113,7 @@ function lines(data, group) {
 
 const mean = (values) => (values.length ? values.reduce((sum, each) => sum + each, 0) / values.length : null);
 
-function Table({ data, one, change, chosen, choose }) {
+function Table({ data, one, change, chosen, choose, fail }) {
   const box = useRef();
   const group = data.columns.includes(one("group")) ? one("group") : "";
   const all = lines(data, group);
@@ -135,7 +138,7 @@ function Table({ data, one, change, chosen, choose }) {
       </tr></thead>
       <tbody>${space(first)}
         ${all.slice(first, last).map(({ row, key, value, rows }, index) => (row
-          ? html`<${Row} key=${row.id} row=${row} at=${first + index + 2} shown=${shown} places=${places} right=${right} chosen=${chosen.has(row.id)} pick=${pick} />`
+          ? html`<${Row} key=${row.id} row=${row} at=${first + index + 2} shown=${shown} places=${places} right=${right} chosen=${chosen.has(row.id)} pick=${pick} fail=${fail} />`
           : html`<tr class="job group" key=${key} aria-rowindex=${first + index + 2}>
             <td class="c-check"><input type="checkbox" aria-label="choose this group" checked=${every(rows)} onChange=${(event) => pick(rows.map((each) => each.id), event.target.checked)} /></td>
             <td><b><${Text}>${`${nameOf(group).name} ${valueText(group, value)}`}<//></b> <span class="muted" title=${count(rows.length, "job")}>(${number(rows.length)})</span></td><td class="roomy"></td>
@@ -156,10 +159,10 @@ function Heading({ column, right, one, change }) {
     <button onClick=${() => change(next)}>${kind && html`<small>${kind} </small>`}<${Text}>${name}<//>${active ? (up ? " ↑" : " ↓") : ""}</button></th>`;
 }
 
-const Row = ({ row, at, shown, places, right, chosen, pick }) => html`<tr class="job ${chosen ? "chosen" : ""}" aria-rowindex=${at}>
+const Row = ({ row, at, shown, places, right, chosen, pick, fail }) => html`<tr class="job ${chosen ? "chosen" : ""}" aria-rowindex=${at}>
   <td class="c-check"><input type="checkbox" checked=${chosen} aria-label="choose ${printable(row.name)} ${shortId(row.id)}"
     onChange=${(event) => pick([row.id], event.target.checked)} /></td>
-  <td><${Cell} column="name" row=${row} /></td><td class="roomy"><${State} state=${row.state} /></td>
+  <td><${Star} id=${row.id} name=${row.name} starred=${row.star} failed=${fail} /><${Cell} column="name" row=${row} /></td><td class="roomy"><${State} state=${row.state} /></td>
   ${shown.map((name, i) => {
     const value = row.values[places[i]];
     return html`<td class=${right[i] ? "number" : ""} title=${printable(typeof value === "object" ? JSON.stringify(value) : value)}><${Cell} column=${name} value=${value} row=${row} /></td>`;

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useState } from "../vendor/preact-htm.js";
 import { JobActions } from "../actions.js";
+import { Annotations, Star } from "../annotations.js";
 import { now } from "../api.js";
 import { Dots } from "../chart.js";
 import { JobMetrics } from "../jobmetrics.js";
@@ -29,8 +30,10 @@ export default function Job({ id }) {
 
 function Whole({ reply, reload }) {
   const { job, text } = reply;
+  const [failure, fail] = useState("");
   return html`
-    <div class="head"><h1><${Text}>${job.name}<//></h1><${State} state=${job.state} />
+    ${failure && html`<p class="error" role="alert">${printable(failure)}</p>`}
+    <div class="head"><h1><${Text}>${job.name}<//></h1><${Star} id=${job.id} name=${job.name} starred=${job.annotations?.star === "yes"} failed=${fail} /><${State} state=${job.state} />
       <div class="actions"><${JobActions} job=${job} changed=${reload} /></div></div>
     <div class="columns">
       <div>
@@ -43,6 +46,7 @@ function Whole({ reply, reload }) {
           <${LogView} job=${job} short /><//>
       </div>
       <div>
+        ${job.annotations && html`<${Annotations} job=${job} changed=${reload} />`}
         <${Panel} title="Story" note="newest first" body=${false}><${Story} story=${text.story} /><//>
         <${Learned} learned=${job.learned ?? {}} fields=${text.learned} />
         <${Panel} title="Options" note="of the submission"><${Facts} pairs=${text.options} /><//>
