@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -54,7 +54,7 @@ from scheduler.daemon.exit_codes import (
 from scheduler.daemon.gateway_process import GatewayProcess
 from scheduler.daemon.log_pruning import EVERY_SECONDS, no_room, prune_logs
 from scheduler.daemon.own_series import OwnSeries, ToldStore
-from scheduler.daemon.targets import KubernetesTarget, LocalTarget, target_of, tracking_of
+from scheduler.daemon.targets import KubernetesTarget, LocalTarget, links, target_of
 from scheduler.daemon.token_commands import token
 from scheduler.http import http_server
 from scheduler.http.http11 import is_loopback
@@ -67,7 +67,6 @@ from scheduler.metrics.timing import Timing
 from scheduler.outlook import calibration_file
 from scheduler.outlook.service import Outlook
 from scheduler.planning.policies import POLICIES, SUMMARIES, explain_tries
-from scheduler.relay.delivery import Link
 from scheduler.store.annotations import Annotations
 from scheduler.store.journal import Decider
 from scheduler.store.maintenance import Chore, Maintenance, chores, every
@@ -240,7 +239,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     cluster, left = home.cluster, home.left_relays
     timing = Timing()
     logging = log.LoggingStore(store, logger)
-    own = _own_series(config, pages_at, lambda: scheduler.view, home)
+    link = links(config, pages_at)
+    own = OwnSeries(link, lambda: scheduler.view, home.usage) if link else None
     scheduler = Scheduler(
         timing.inbox(inbox),
         ToldStore(logging, own) if own else logging,
@@ -485,21 +485,6 @@ def _gateway_address(config: Config, logger: log.Logger) -> str:
     except SchedulerError as error:
         logger.warning("no_gateway", error=str(error), note="the daemon goes on")
         return ""
-
-
-def _own_series(
-    config: Config,
-    pages_at: str,
-    view: Callable[[], View],
-    home: LocalTarget | KubernetesTarget,
-) -> OwnSeries | None:
-    """None: there is no gateway that would keep series."""
-    wanted = tracking_of(config, pages_at) if config.gateway.series else None
-    if wanted is None:
-        return None
-    return OwnSeries(
-        lambda token: Link(wanted.gateway, token, wanted.certificate), view, home.usage
-    )
 
 
 def _gateway_process(

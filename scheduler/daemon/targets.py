@@ -36,6 +36,7 @@ from scheduler.gpus.usage import Usage
 from scheduler.gpus.watcher import GpuWatcher, parse_gpus
 from scheduler.http.http11 import is_loopback
 from scheduler.job_secrets import JobSecrets
+from scheduler.relay.delivery import Link
 
 if TYPE_CHECKING:  # the client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes.cluster import KubernetesCluster
@@ -200,6 +201,23 @@ def tracking_of(config: Config, pages_at: str) -> Tracking | None:
             return None  # the gateway cannot read it either, and says so
     scheme = "https" if certificate else "http"
     return Tracking(f"{scheme}://{_reachable(pages_at)}", certificate, *limits)
+
+
+def links(config: Config, pages_at: str) -> Callable[[str], Link] | None:
+    """Returns what connects to the gateway with the token of a job, as its relay does; None: there
+    is no gateway that keeps series."""
+    pods = config.kubernetes
+    if config.cluster != "local" and pods.relay_gateway:
+
+        def link(token: str) -> Link:
+            known = pods.relay_certificate  # read again, because it may be renewed
+            return Link(pods.relay_gateway, token, known.read_text("utf-8") if known else "")
+
+        return link
+    wanted = tracking_of(config, pages_at) if config.gateway.series else None
+    if wanted is None:
+        return None
+    return lambda token: Link(wanted.gateway, token, wanted.certificate)
 
 
 def _pods(config: Config, clock: Callable[[], Time], secrets: JobSecrets) -> KubernetesTarget:

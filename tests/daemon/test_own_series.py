@@ -15,7 +15,9 @@ import pytest
 
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Profile
 from scheduler.daemon import own_series
+from scheduler.daemon.config import load
 from scheduler.daemon.own_series import OwnSeries
+from scheduler.daemon.targets import links
 from scheduler.gpus.usage import LIBRARY, GpuReading, Process, Usage
 from scheduler.relay.delivery import Link
 from scheduler.v1 import scheduler_pb2 as pb
@@ -160,6 +162,23 @@ def test_a_job_that_nobody_knows_any_more_holds_up_no_other(served: Served) -> N
     own.start()
     own.stop()
     assert "scheduler_profile.epoch_seconds" in series(served, job)
+
+
+def test_the_gateway_is_where_relays_deliver(served: Served, tmp_path: Path) -> None:
+    def found(**flags: str) -> Callable[[str], Link] | None:
+        given = {name.replace("__", "."): value for name, value in flags.items()}
+        config = load(None, {}, {"state_dir": str(tmp_path), **given})
+        return links(config, served.gateway.url.removeprefix("http://"))
+
+    pods = {"cluster": "kubernetes", "kubernetes__relay_gateway": served.gateway.url}
+    for link in (found(), found(**pods)):
+        assert link is not None
+        assert link("any").call("GET", "/healthz", b"", {})[0] == 200
+    assert found(gateway__series="false") is None
+    lost = found(**pods, kubernetes__relay_certificate=str(tmp_path / "lost.pem"))
+    assert lost is not None
+    with pytest.raises(OSError, match="lost"):
+        lost("any")
 
 
 def test_a_daemon_tells_its_gateway_of_each_epoch(tmp_path: Path) -> None:
