@@ -7,7 +7,7 @@ import sys
 
 from cli import command
 from cli.client import Client
-from cli.command import Parser, UsageError, note, say
+from cli.command import CommandError, Parser, UsageError, note, say
 from cli.gateway import GatewayClient
 from cli.terminal import screen
 from scheduler.presentation import comparison_view
@@ -25,6 +25,7 @@ EXAMPLES = """\
   scheduler-compare 60ce2fc7 99ce2fc7
   scheduler-compare --experiment lr-sweep --metrics
   scheduler-compare --label sweep=7 --config --all
+  scheduler-compare good bad --html report.html
   scheduler-compare good bad --output json"""
 
 _FILTERS = ("project", "experiment", "label", "user", "all_users")
@@ -55,6 +56,12 @@ def parser() -> Parser:
     )
     group.add_argument("--code", action="store_true", help="the code packages")
     group.add_argument("--all", action="store_true", help="also what is the same in all jobs")
+    group.add_argument(
+        "--html",
+        metavar="FILE",
+        default="",
+        help="write a page with the curves, too, that needs nothing else, and print its name",
+    )
     this.add_common()
     return this
 
@@ -76,6 +83,9 @@ def compare(options: argparse.Namespace) -> int:
     if len(jobs) > JOBS_MAX:
         raise UsageError(f"{JOBS_MAX} jobs can be compared at once, not {len(jobs)}")
     query = {"job": jobs, "all": "true" if options.all else ""}
+    if options.html:
+        _write(options.html, GatewayClient(client).content("/compare/export", query))
+        return 0
     record = GatewayClient(client).get("/compare", query)
     for remark in record["remarks"]:
         note(f"note: {remark}")
@@ -85,6 +95,15 @@ def compare(options: argparse.Namespace) -> int:
     for line in comparison_view.comparison(record, _sections(options), screen(sys.stdout)):
         say(line)
     return 0
+
+
+def _write(file: str, content: bytes) -> None:
+    try:
+        with open(file, "wb") as opened:  # noqa: PTH123 - pathlib is slow
+            opened.write(content)
+    except OSError as error:
+        raise CommandError(f"cannot write {file}: {error.strerror}", 1) from None
+    say(file)
 
 
 def _sections(options: argparse.Namespace) -> Sections:

@@ -16,6 +16,7 @@ from scheduler.gateway.api import (
     job_endpoints,
     log_endpoints,
     openapi,
+    report_endpoints,
     series_endpoints,
     tracking_endpoints,
 )
@@ -37,6 +38,7 @@ ENDPOINTS = (
     *cluster_endpoints.ENDPOINTS,
     *tracking_endpoints.ENDPOINTS,
     *experiment_endpoints.ENDPOINTS,
+    *report_endpoints.ENDPOINTS,
     *series_endpoints.ENDPOINTS,
 )
 # What may be larger than other requests: by the beginning of its path.

@@ -15,7 +15,9 @@ from tests.gateway.serving_http import Served
 from tests.support import eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Route
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Locator, Route
 
 HOSTILE = '<img src=x onerror="alert(1)">{{1+1}}'
 
@@ -195,6 +197,25 @@ def test_values_are_lines_and_dots_that_lead_to_their_jobs(site: Site, grid: lis
     dots.first.focus()
     person.page.keyboard.press("Enter")
     person.sees_title("resnet18-lr0.3")
+
+
+def test_it_is_saved_as_one_file_that_shows_the_same(
+    site: Site, grid: list[str], chromium: Browser, tmp_path: Path
+) -> None:
+    choices = {"metric": "loss", "cols": "param.net.depth", "hue": "param.lr", "smooth": "0.5"}
+    person = compare(site, grid, choices)
+    with person.page.expect_download() as started:
+        person.page.get_by_role("link", name="Save as a file").click()
+    file = tmp_path / "compared.html"
+    started.value.save_as(file)
+    elsewhere = chromium.new_page()
+    asked = list[str]()
+    elsewhere.on("request", lambda request: asked.append(request.url))
+    elsewhere.goto(file.as_uri())
+    assert elsewhere.locator("svg").count() == len(DEPTHS)
+    assert elsewhere.get_by_role("img", name="loss param.net.depth 34").count() == 1
+    assert asked == [file.as_uri()]
+    elsewhere.close()
 
 
 # --- what everybody can use -----------------------------------------------------------------------

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from scheduler.presentation import comparison_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -58,6 +61,15 @@ def test_smoothing_does_not_depend_on_how_many_points_there_are(blank: Page) -> 
 
     assert end(400) == pytest.approx(end(4000), abs=0.01)
     assert 0.8 < end(400) < 0.99
+
+
+def test_a_report_is_smoothed_as_the_page_is(blank: Page) -> None:
+    chance = Random(3)
+    xs = sorted(chance.uniform(0, 100) for _ in range(200))
+    ys = [chance.gauss(0, 1) for _ in xs]
+    for weight in (0.3, 0.9, 0.99):
+        found = call(blank, "curves", "smoothed", {"xs": xs, "ys": ys}, weight)["ys"]
+        assert found == pytest.approx(comparison_page.smoothed(xs, ys, weight))
 
 
 def test_values_are_in_the_order_of_their_kind(blank: Page) -> None:

@@ -94,6 +94,19 @@ def test_jobs_are_selected_by_experiment_and_label(
     assert rows(everybody)["user"] == ["ada", "ada", "bob"]
 
 
+def test_a_page_is_written_that_needs_nothing_else(
+    server: Serving, pages: Gateway, command: Command, tmp_path: Path
+) -> None:
+    for n in (1, 2):
+        run(server, pages, f"run-{n}", 10.0**-n, n / 10)
+    file = tmp_path / "report.html"
+    done = command("scheduler-compare", "run-1", "run-2", "--html", str(file))
+    assert (done.exit_code, done.out, done.err) == (0, f"{file}\n", "")
+    assert file.read_text().count('<path class="curve') == 2
+    nowhere = command("scheduler-compare", "run-1", "run-2", "--html", "/nowhere/x.html")
+    assert (nowhere.exit_code, "cannot write /nowhere/x.html" in nowhere.err) == (1, True)
+
+
 def test_what_cannot_be_compared_is_told(server: Serving, pages: Gateway, command: Command) -> None:
     server.submit("only", held=True, experiment="e1")
     for words, told in (

@@ -36,10 +36,10 @@ NO_SERIES = "this gateway keeps no series: what jobs logged is not known here"
 async def list_experiments(asked: Asked) -> Any:
     given = asked.given
     jobs, total = await _jobs(asked)
-    return await asyncio.to_thread(_table, _kept(asked), jobs, total, given)
+    return await asyncio.to_thread(_table, kept_series(asked), jobs, total, given)
 
 
-def _kept(asked: Asked) -> SeriesStore | None:
+def kept_series(asked: Asked) -> SeriesStore | None:
     """Without one, there is still what was submitted."""
     store = asked.kept_series
     return store if store is not None and store.is_open else None
@@ -122,6 +122,13 @@ def _table(
 
 
 async def compare(asked: Asked) -> Any:
+    jobs = await jobs_to_compare(asked)
+    everything = asked.given.get("all", False)
+    return await asyncio.to_thread(comparison_of, kept_series(asked), jobs, everything)
+
+
+async def jobs_to_compare(asked: Asked) -> list[pb.Job]:
+    """As they were named. Raises Problem."""
     wanted = asked.given.get("job", ())
     if not wanted:
         raise Problem(400, "job: which jobs are to be compared?", "job")
@@ -129,9 +136,7 @@ async def compare(asked: Asked) -> Any:
         raise Problem(400, f"job: {COMPARED_MAX} jobs can be compared at once", "job")
     request = pb.ListJobsRequest(jobs=wanted, limit=COMPARED_MAX)
     reply = await asked.daemon.ask("Scheduler/ListJobs", request, pb.ListJobsReply, asked.token)
-    jobs = _as_asked(wanted, reply.jobs)
-    everything = asked.given.get("all", False)
-    return await asyncio.to_thread(_compared, _kept(asked), jobs, everything)
+    return _as_asked(wanted, reply.jobs)
 
 
 def _as_asked(wanted: Sequence[str], jobs: Sequence[pb.Job]) -> list[pb.Job]:
@@ -148,7 +153,7 @@ def _as_asked(wanted: Sequence[str], jobs: Sequence[pb.Job]) -> list[pb.Job]:
     return sorted(jobs, key=place)
 
 
-def _compared(store: SeriesStore | None, jobs: Sequence[pb.Job], everything: bool) -> Record:
+def comparison_of(store: SeriesStore | None, jobs: Sequence[pb.Job], everything: bool) -> Record:
     told = _told(store, jobs)
     shown = [records.job(job) for job in jobs]
     flats = [
@@ -225,6 +230,10 @@ _METRIC = _object(
     last=_ANY, min=_ANY, max=_ANY, last_step=_STEP, min_step=_STEP, max_step=_STEP, points=_INTEGER
 )
 
+COMPARED = (
+    Parameter("job", "by id, end of an id, or name", several=True),
+    Parameter("all", "also what is the same in all of them", "boolean"),
+)
 ENDPOINTS = (
     Endpoint(
         "GET",
@@ -300,9 +309,6 @@ ENDPOINTS = (
             code=_STRING,
             remarks=_list(_STRING),
         ),
-        (
-            Parameter("job", "by id, end of an id, or name", several=True),
-            Parameter("all", "also what is the same in all of them", "boolean"),
-        ),
+        COMPARED,
     ),
 )

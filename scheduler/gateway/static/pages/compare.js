@@ -33,10 +33,15 @@ export default function Compare() {
   }, [alive]);
   return html`<div class="head"><h1>Compare</h1>
       <span class="muted" role="status">${answer.data?.jobs.length > 0 && count(answer.data.jobs.length, "job")}</span>
-      <div class="actions"><a class="button" href="/experiments">Choose jobs</a></div></div>
+      <div class="actions">${answer.data?.jobs.length > 0 && html`<a class="button" download="compared.html" href=${fileOf(query)}>Save as a file</a>`}
+        <a class="button" href="/experiments">Choose jobs</a></div></div>
     <${Loaded} answer=${answer}>${(data) => (data.jobs.length ? html`<${Whole} data=${data} one=${one} query=${query} change=${change} />`
       : html`<div class="panel"><div class="body"><${Empty}>Choose two jobs or more in <a href="/experiments">Experiments</a>.<//></div></div>`)}<//>`;
 }
+
+/** The same as one file, as far as a file can have it. */
+const IN_FILE = ["job", "all", "metric", "x", "smooth", "logx", "logy", "opacity", "hue", "pattern", "cols", "hide"];
+const fileOf = (query) => address("/api/v1/compare/export", Object.fromEntries(IN_FILE.map((name) => [name, query[name]])));
 
 function Whole({ data, one, query, change }) {
   const dark = useDark();
