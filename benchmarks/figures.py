@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from math import comb
 from multiprocessing.queues import Queue
 from pathlib import Path
+from queue import Empty
 from statistics import mean
 from typing import Any, TypeVar
 
@@ -50,13 +51,21 @@ def show(**figures: object) -> None:
 
 def answered(client: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Runs clients in parallel processes, one for each call, and returns their answers. A client
-    puts its answer into the queue that is its last argument."""
+    puts its answer into the queue that is its last argument. Raises RuntimeError if one fails."""
     context = multiprocessing.get_context("spawn")
     answers: Queue[Any] = context.Queue()
     clients = [context.Process(target=client, args=(*call, answers)) for call in calls]
     for process in clients:
         process.start()
-    parts = [answers.get() for _ in clients]
+    parts: list[Any] = []
+    while len(parts) < len(clients):
+        try:
+            parts.append(answers.get(timeout=1.0))
+        except Empty:
+            if any(process.exitcode for process in clients):
+                for process in clients:
+                    process.kill()
+                raise RuntimeError("a client failed: see above") from None
     for process in clients:
         process.join()
     return parts
