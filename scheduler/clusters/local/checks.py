@@ -46,16 +46,13 @@ class SubmissionChecks:
             if time.monotonic() < self._passed.get(asked, 0.0):
                 return
         self._ask(user, asked)
-        with self._changed:
-            self._passed.pop(asked, None)
-            self._passed[asked] = time.monotonic() + self._passed_seconds
-            if len(self._passed) > PASSED_MAX:
-                del self._passed[next(iter(self._passed))]
 
     def _ask(self, user: str, question: str) -> None:
         with self._changed:
             if not self._changed.wait_for(lambda: self._has_room(user), self._seconds_max):
                 raise Busy(f"other submissions of {user} are still being checked: try again")
+            if time.monotonic() < self._passed.get(question, 0.0):
+                return  # another one has asked the same meanwhile
             self._running[user] += 1
         started = None
         try:
@@ -68,6 +65,8 @@ class SubmissionChecks:
                 start_new_session=True,
             )
             said, _ = started.communicate(question, self._seconds_max)
+            if not (said or started.returncode):
+                self._remember(question)
         except OSError as error:
             raise Busy(f"the submission cannot be checked now: {error.strerror}") from error
         except subprocess.TimeoutExpired:
@@ -79,6 +78,13 @@ class SubmissionChecks:
             self._end(user, started)
         if said or started.returncode:
             raise Impossible(said or "the folders and programs of the job could not be checked")
+
+    def _remember(self, question: str) -> None:
+        with self._changed:
+            self._passed.pop(question, None)
+            self._passed[question] = time.monotonic() + self._passed_seconds
+            if len(self._passed) > PASSED_MAX:
+                del self._passed[next(iter(self._passed))]
 
     def _has_room(self, user: str) -> bool:
         mine = self._running[user]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from scheduler.clusters.local.checks import CHECKS_MAX, CHECKS_OF_A_USER_MAX, Su
 from scheduler.core.errors import Impossible
 from tests.clusters.file_servers import silent_file_server
 from tests.clusters.machine import Machine, machine, make_launch
+from tests.support import DEADLINE_SECONDS
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start jobs of other users")
 NOTHING_OF_ROOTS = {"user": "nobody", "snapshots_dir": ""}
@@ -160,3 +162,21 @@ def test_the_same_question_is_asked_once_for_a_while(tmp_path: Path) -> None:
     for checks, question in ((forgets, fine), (remembers, {**fine, "uid": 65534, "gid": 65534})):
         with pytest.raises(Impossible):
             checks.check("ada", question)
+
+
+def test_of_many_that_ask_the_same_at_once_few_start_a_process(tmp_path: Path) -> None:
+    """A sweep that is submitted in parallel: who has waited looks if the answer is known."""
+    counting, started = True, 0
+
+    def count(event: str, words: tuple[Any, ...]) -> None:
+        nonlocal started
+        started += counting and event == "subprocess.Popen"
+
+    sys.addaudithook(count)
+    fine = {"uid": None, "directory": "", "directory_wanted": False, "custom_dir": ""}
+    fine |= {"script_path": "", "script": "", "program": "sh", "path": "/bin", "snapshots": ""}
+    checks = SubmissionChecks(seconds_max=DEADLINE_SECONDS)
+    with ThreadPoolExecutor(50) as people:
+        list(people.map(lambda _: checks.check("ada", fine), range(50)))
+    counting = False
+    assert started <= CHECKS_OF_A_USER_MAX
