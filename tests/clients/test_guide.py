@@ -26,7 +26,7 @@ def job(tmp_path: Path) -> Iterator[TrackedJob]:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_of_the_guide_has_its_curve(job: TrackedJob, name: str) -> None:
-    python = python_with("mlflow", "wandb", "tensorboardX", "telegraf")
+    python = python_with("mlflow", "wandb", "tensorboard", "telegraf")
     (job.code / "train.py").write_text(SCRIPTS[name])
     job.id = job.daemon.submit(
         *("--num_gpus", "1", "--snapshots_dir", str(job.snapshots), "--custom_dir", str(job.code)),
@@ -37,7 +37,7 @@ def test_a_script_of_the_guide_has_its_curve(job: TrackedJob, name: str) -> None
     assert jobs["first"].state == "FINISHED", job.output
     job.await_delivery()
     loss = job.metrics()["loss"]
-    assert (loss["points"], loss["last_step"]) == (100, 99)
+    assert (loss["points"], loss["last_step"]) == (100, None if name == "telegraf" else 99)
     assert loss["last"] == pytest.approx(0.01)
     assert job.pairs("params") == PARAMS.get(name, {})
     assert job.troubles() == [], job.said()
