@@ -165,6 +165,27 @@ def _regret(run: Run) -> str:
     return _table(head, rows)
 
 
+def _trying(run: Run) -> str:
+    """What trying costs in each world, and what it gains."""
+    found = run["figures"].get("regret")
+    if found is None:
+        return "Not measured yet."
+    head = ["world", "tries", "of these faster", "GPU-hours spent on it", "of all GPU-hours"]
+    head += ["mean time, by that without tries", "by seed", "GPU-hours without tries"]
+    rows = []
+    for world, row in found["worlds"].items():
+        spent, of_all = row["tried_gpu_hours"], row["gpu_hours"]
+        rows.append(
+            [
+                *(world, f"{row['tries']:.1f}", f"{row['tries_faster']:.1f}", f"{spent:.1f}"),
+                *(f"{spent / of_all:.1%}", f"{row['by_untried']:.2f}"),
+                ", ".join(f"{ratio:.2f}" for ratio in row["by_untried_seeds"]),
+                f"{of_all + row['saved_gpu_hours']:.0f}",
+            ]
+        )
+    return _table(head, rows)
+
+
 def _bold_above(value: float, most: float, words: str) -> str:
     shown = words.format(value)
     return f"**{shown}**" if value > most else shown
@@ -228,6 +249,7 @@ TABLES: Mapping[str, Callable[[Run], str]] = {
     "made": _made,
     "goals": _goals,
     "regret": _regret,
+    "trying": _trying,
     "left_out": _left_out,
     "mean_h": lambda run: _by_policy("mean_h", "{:.2f}", True, run),
     "median_h": lambda run: _by_policy("median_h", "{:.2f}", True, run),
