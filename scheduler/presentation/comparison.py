@@ -10,6 +10,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from scheduler.presentation.records import Record
@@ -19,6 +20,7 @@ METRICS = "metrics"  # the measurement of what is logged by its name alone
 _DEEP = 8  # deeper values are compared as a whole
 _FLAG = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 
+_LEAVES = (str, int, float, type(None))
 Key = tuple[str, str, tuple[tuple[str, str], ...]]  # measurement, field, tags
 Flat = dict[str, Any]  # by dotted keys
 
@@ -31,7 +33,9 @@ def flattened(value: Mapping[str, Any], before: str = "", deep: int = _DEEP) -> 
     flat: Flat = {}
     for key, each in value.items():
         name = f"{before}{key}"
-        if isinstance(each, Mapping) and each and deep:
+        if isinstance(each, _LEAVES):  # most are
+            flat[name] = each
+        elif isinstance(each, Mapping) and each and deep:
             # A key that has dots itself can mean the same place: the later one counts.
             flat |= flattened(each, f"{name}.", deep - 1)
         else:
@@ -46,6 +50,10 @@ def read_params(params: Mapping[str, str]) -> Flat:
 
 def read_param(text: str) -> Any:
     """Numbers, true, false, null, objects and lists as JSON writes them; all else is a text."""
+    return _read_short(text) if len(text) <= _SHORT else _read(text)
+
+
+def _read(text: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     if not text or not (text[0] in '-{["' or text[0].isdigit()):
@@ -57,6 +65,8 @@ def read_param(text: str) -> Any:
     return text if isinstance(value, float) and value in (float("inf"), -float("inf")) else value
 
 
+_SHORT = 40  # characters: many jobs have the same few values
+_read_short = lru_cache(maxsize=20_000)(_read)
 _WORDS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 
 

@@ -18,7 +18,7 @@ from scheduler.gateway.series.series_store import SeriesStore
 from scheduler.gateway.series.summaries import JobSummary
 from scheduler.presentation import comparison, experiment_table, records
 from scheduler.presentation.comparison import ABSENT
-from scheduler.presentation.experiment_table import SearchError
+from scheduler.presentation.experiment_table import JobRow, SearchError
 from scheduler.presentation.records import Record
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -74,20 +74,38 @@ async def _jobs(asked: Asked) -> tuple[list[pb.Job], int]:
             return found[:JOBS_MAX], reply.total
 
 
+class KnownRows:
+    """Rows of jobs of which nothing has changed: people search again at each key. For any
+    thread."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, tuple[pb.Job, JobSummary, JobRow]] = {}
+
+    def row(self, store: SeriesStore | None, job: pb.Job, told: JobSummary) -> JobRow:
+        known = self._rows.get(job.id)
+        if known and known[0] == job and known[1] == told:
+            return known[2]
+        made = experiment_table.row(
+            records.job(job),
+            told.params,
+            told.tags,
+            told.description,
+            metrics_of(store, told) if store else {},
+        )
+        self._rows[job.id] = job, told, made
+        while len(self._rows) > JOBS_MAX:
+            self._rows.pop(next(iter(self._rows)), None)
+        return made
+
+
+_known_rows = KnownRows()
+
+
 def _table(
     store: SeriesStore | None, jobs: Sequence[pb.Job], total: int, given: Mapping[str, Any]
 ) -> Record:
     told = _told(store, jobs)
-    rows = [
-        experiment_table.row(
-            records.job(job),
-            (of := told[job.id]).params,
-            of.tags,
-            of.description,
-            metrics_of(store, of) if store else {},
-        )
-        for job in jobs
-    ]
+    rows = [_known_rows.row(store, job, told[job.id]) for job in jobs]
     known = experiment_table.columns(rows)
     chosen = given.get("column") or experiment_table.choose(known, len(rows))
     order = given.get("order", "") or "submitted_at"

@@ -11,7 +11,7 @@ import { count, live, printable, short, span } from "./words.js";
 
 export const EPOCH = /^(.*[/.])?epoch$/;
 const POINTS_MAX = 2000, POINTS_LEAST = 150; // of a curve
-const POINTS_ALL = 120000; // of all that are drawn
+const POINTS_ALL = 60000; // of all that are drawn
 const LOOK_MS = 5000;
 const LATE_SECONDS = 20; // points may arrive so much later than newer ones of another curve
 const WHOLE_LOOKS = 30; // after so many looks, everything is loaded again

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from scheduler.v1 import scheduler_pb2 as pb
 from tests.gateway.series.delivering import entries, metric
 from tests.gateway.serving_http import Served
+from tests.serving import by
+from tests.support import eventually
 
 
 def tell(served: Served, job_id: str, *records: object, attempt: int = 1) -> None:
@@ -119,6 +122,16 @@ def test_a_resumed_job_counts_its_newest_attempt(served: Served) -> None:
     tell(served, job_id, {"points": [metric("loss", 0.4, 5)]}, attempt=2)
     found = table(served, experiment="again", column=["min.loss", "last.loss"])
     assert [row["values"] for row in found["rows"]] == [[0.4, 0.4]]
+
+
+def test_a_table_shows_what_has_changed_since_the_last_one(served: Served) -> None:
+    job_id = served.daemon.submit("changes", experiment="changes", held=True)
+    query: dict[str, Any] = {"experiment": "changes", "column": ["state", "last.loss"]}
+    assert [row["values"] for row in table(served, **query)["rows"]] == [["HELD", None]]
+    tell(served, job_id, {"points": [metric("loss", 0.1, 5)]})
+    assert [row["values"] for row in table(served, **query)["rows"]] == [["HELD", 0.1]]
+    served.daemon.people.CancelJob(pb.CancelJobRequest(job=job_id), metadata=by("ada"))
+    eventually(lambda: table(served, **query)["rows"][0]["values"] == ["CANCELED", 0.1])
 
 
 def test_what_is_no_number_is_told_by_its_name(served: Served) -> None:

@@ -19,10 +19,11 @@ const LOOK_MS = 10000;
 const METRICS = 4; // that are drawn if none is chosen
 const MOVED_MS = 60; // while a slider is moved
 
+const change = (changes) => go(address("/compare", { ...listsInAddress(), ...changes }), true);
+
 export default function Compare() {
   const query = listsInAddress();
   const one = (name) => query[name]?.[0] ?? "";
-  const change = (changes) => go(address("/compare", { ...query, ...changes }), true);
   const asked = { job: query.job ?? [], all: one("all") };
   const answer = useLoaded(() => (asked.job.length ? get("/api/v1/compare", asked) : { jobs: [] }), [JSON.stringify(asked)],
     (event) => event.list_again || event.jobs?.some((job) => asked.job.includes(job.id)), LOOK_MS / 2, true);
@@ -35,7 +36,7 @@ export default function Compare() {
       <span class="muted" role="status">${answer.data?.jobs.length > 0 && count(answer.data.jobs.length, "job")}</span>
       <div class="actions">${answer.data?.jobs.length > 0 && html`<a class="button" download="compared.html" href=${fileOf(query)}>Save as a file</a>`}
         <a class="button" href="/experiments">Choose jobs</a></div></div>
-    <${Loaded} answer=${answer}>${(data) => (data.jobs.length ? html`<${Whole} data=${data} one=${one} query=${query} change=${change} />`
+    <${Loaded} answer=${answer}>${(data) => (data.jobs.length ? html`<${Whole} data=${data} one=${one} query=${query} />`
       : html`<div class="panel"><div class="body"><${Empty}>Choose two jobs or more in <a href="/experiments">Experiments</a>.<//></div></div>`)}<//>`;
 }
 
@@ -43,7 +44,7 @@ export default function Compare() {
 const IN_FILE = ["job", "all", "metric", "x", "smooth", "logx", "logy", "opacity", "hue", "pattern", "cols", "hide"];
 const fileOf = (query) => address("/api/v1/compare/export", Object.fromEntries(IN_FILE.map((name) => [name, query[name]])));
 
-function Whole({ data, one, query, change }) {
+function Whole({ data, one, query }) {
   const dark = useDark();
   const keys = useMemo(() => keysOf(data), [data]);
   const looks = useMemo(() => looksOf(data.jobs, keys, one("hue"), one("pattern"), dark), [data, keys, one("hue"), one("pattern"), dark]);
@@ -51,6 +52,10 @@ function Whole({ data, one, query, change }) {
   const metrics = query.metric ?? known.map((each) => each.name).filter((name) => !EPOCH.test(name)).slice(0, METRICS);
   const config = [...keys.keys()].filter((name) => !isMeasured(name));
   const shared = { data, keys, looks, one, query, change };
+  // Many cells and lines, which do not change with the curves.
+  const tables = useMemo(() => html`<${Config} ...${shared} /><${Figures} ...${shared} />`, [data, looks, one("all")]);
+  const spread = useMemo(() => data.jobs.length > 1 && keys.size > 1 && html`<${Parallel} ...${shared} /><${Scatter} ...${shared} />`,
+    [data, keys, looks, one("sx"), one("sy"), JSON.stringify(query.axis)]);
   return html`<div class="stack">
     ${data.remarks.map((remark) => html`<p class="muted">${remark}.</p>`)}
     <${Panel} title="Curves" note=${one("hue") ? `coloured by ${printable(one("hue"))}` : ""}>
@@ -58,9 +63,8 @@ function Whole({ data, one, query, change }) {
       <${Legend} ...${shared} />
       ${known.length ? html`<${Curves} ...${shared} known=${known} metrics=${metrics} />` : html`<${Empty}>There is no metric that two of these jobs have logged.<//>`}
     <//>
-    <${Config} ...${shared} />
-    <${Figures} ...${shared} />
-    ${data.jobs.length > 1 && keys.size > 1 && html`<${Parallel} ...${shared} /><${Scatter} ...${shared} />`}
+    ${tables}
+    ${spread}
   </div>`;
 }
 

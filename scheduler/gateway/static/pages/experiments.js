@@ -14,7 +14,7 @@ import { count, number, printable, shortId } from "../words.js";
 
 const LIMIT = 1000;
 const COMPARED_MAX = 100;
-const TYPING_MS = 150;
+const TYPING_MS = 100;
 const REST_MS = 5000;
 const LOOK_MS = 15000; // what is logged changes without an event
 const GROUPS_MAX = 60;
