@@ -197,6 +197,11 @@ _JUDGED = re.compile(r"loss|err|perplexity|ppl|wer|cer|mse|mae|rmse|nll|fid")
 _STEERING = re.compile(r"(.*[/.])?(lr(-.*)?|learning_rate|epoch|(global_)?step|iteration|momentum)")
 
 
+def is_result(name: str) -> bool:
+    """Whether it makes sense to ask where it was best."""
+    return by_subject(name)[0] < STEERING
+
+
 def rises(name: str) -> bool:
     """Whether a metric of this name is best where it is greatest."""
     return _RISING.search(name.lower()) is not None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scheduler.presentation.comparison import identity
-from scheduler.presentation.comparison_view import ABSENT, value_text
+from scheduler.presentation.comparison_view import ABSENT, best_statistic, value_text
 from scheduler.presentation.html_page import html_page, html_text, section
 from scheduler.presentation.records import Record
 from scheduler.presentation.render import clock, span
@@ -91,7 +91,7 @@ def _keys(record: Record) -> dict[str, Mapping[str, Any]]:
     """What jobs can be told apart by: the value of each job by its id."""
     found = {each["key"]: each["values"] for each in record["config"] if each["differs"]}
     for metric in record["metrics"]:
-        for statistic in ("last", "max" if metric["rises"] else "min"):
+        for statistic in filter(None, ("last", best_statistic(metric["rises"]))):
             found[f"{statistic}.{metric['name']}"] = {
                 job: of[statistic] for job, of in metric["values"].items()
             }
@@ -320,8 +320,8 @@ def _config(record: Record, looks: Mapping[str, _JobLook]) -> str:
 def _metrics(record: Record, looks: Mapping[str, _JobLook]) -> str:
     jobs, rows = record["jobs"], []
     for metric in record["metrics"]:
-        best = "max" if metric["rises"] else "min"
-        values = [of[best] for of in metric["values"].values()]
+        best = best_statistic(metric["rises"])
+        values = [of[best] for of in metric["values"].values()] if best else []
         numbers = [each for each in values if isinstance(each, int | float)]
         top = (max if metric["rises"] else min)(numbers) if len(set(numbers)) > 1 else None
         for statistic in ("last", "min", "max"):

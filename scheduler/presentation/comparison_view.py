@@ -94,9 +94,9 @@ def _metrics(record: Record, everything: bool) -> list[_Row]:
     return rows
 
 
-def _statistics(name: str, rises: bool, found: Sequence[Record | None]) -> Iterator[_Row]:
+def _statistics(name: str, rises: bool | None, found: Sequence[Record | None]) -> Iterator[_Row]:
     """Rows `last`, `min` and `max`; the one that is best says at which step it was."""
-    best = "max" if rises else "min"
+    best = best_statistic(rises)
     for statistic, step in _STATISTICS:
         texts = [
             ABSENT if each is None else _figure(each[statistic], each[step], statistic == best)
@@ -105,7 +105,12 @@ def _statistics(name: str, rises: bool, found: Sequence[Record | None]) -> Itera
         label = f"{name} {statistic}{' (best)' if statistic == best else ''}"
         values = [each[statistic] if each else None for each in found]
         dim = all(value == values[0] for value in values)
-        yield _Row(label, texts, dim, _winners(values, rises) if statistic == best else ())
+        yield _Row(label, texts, dim, _winners(values, bool(rises)) if statistic == best else ())
+
+
+def best_statistic(rises: bool | None) -> str:
+    """Empty: it is no result."""
+    return "" if rises is None else "max" if rises else "min"
 
 
 def _winners(values: Sequence[Any], rises: bool) -> list[bool]:

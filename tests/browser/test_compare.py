@@ -68,8 +68,9 @@ def test_curves_of_all_jobs_are_on_one_page(site: Site, grid: list[str]) -> None
     for name in ("loss", "val_acc", "grad_norm"):
         plot(person, name).wait_for()
         assert f"of {len(grid)} jobs or attempts along the step" in told(person, name)
-    assert read(person, "lr", "ArrowLeft").startswith("resnet18-lr0.3: ")
-    assert read(person, "lr", "ArrowDown").startswith("resnet34-lr0.3: ")
+    assert plot(person, "epoch").count() == 0, "how it was steered is no result"
+    assert read(person, "loss", "ArrowLeft").startswith("resnet18-lr0.3: ")
+    assert read(person, "loss", "ArrowDown").startswith("resnet34-lr0.3: ")
     assert person.barriers() == []
 
 
@@ -87,7 +88,7 @@ def test_each_choice_is_in_the_address(site: Site, grid: list[str]) -> None:
     person.page.get_by_label("Smoothing").fill("0.8")
     person.page.wait_for_url(lambda url: "smooth=0.8" in url)
     assert plot(person, "loss").count() == len(DEPTHS)
-    assert "of 4 jobs or attempts along the epoch" in told(person, "lr")
+    assert "of 4 jobs or attempts along the epoch" in told(person, "grad_norm")
     colours = person.page.locator(".legend").first.get_by_text(re.compile(r"^0\.\d+$"))
     assert colours.all_inner_texts() == [str(rate) for rate in sorted(RATES)]
     colleague = site.visit("bob")

@@ -230,6 +230,18 @@ def test_several_jobs_are_chosen_and_cancelled_after_one_question(site: Site) ->
     assert person.page.locator("tr.job").count() == 1
 
 
+def test_several_jobs_are_chosen_and_compared(site: Site) -> None:
+    for name in ("one", "two", "three"):
+        site.daemon.submit(name, held=True)
+    person = site.visit()
+    person.go("/jobs?state=HELD")
+    for name in ("one", "three"):
+        person.row(name).get_by_role("checkbox").check()
+    person.page.get_by_role("button", name="Compare").click()
+    person.sees_title("Compare")
+    person.sees("no differences")
+
+
 def test_the_list_is_filtered_searched_and_sorted_by_its_address(site: Site) -> None:
     for name, project in (("beta", "vision"), ("alpha", "vision"), ("gamma", "speech")):
         site.daemon.submit(name, held=True, project=project)

@@ -215,7 +215,7 @@ def comparison_of(store: SeriesStore | None, jobs: Sequence[pb.Job], everything:
         "metrics": [
             {
                 "name": name,
-                "rises": comparison.rises(name),
+                "rises": comparison.rises(name) if comparison.is_result(name) else None,
                 "values": {
                     job["id"]: {key: sent(value) for key, value in record.items()}
                     for job, record in zip(shown, found, strict=True)
@@ -320,7 +320,7 @@ ENDPOINTS = (
             metrics=_list(
                 _object(
                     name=_STRING,
-                    rises=_BOOLEAN,
+                    rises={"type": ["boolean", "null"], "description": "null: it is no result"},
                     values={"type": "object", "additionalProperties": _METRIC},
                 )
             ),

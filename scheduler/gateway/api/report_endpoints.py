@@ -74,7 +74,8 @@ def _page(
     found = list[Record]()
     if store:
         names = [metric["name"] for metric in record["metrics"]]
-        shown = metrics or [name for name in names if not is_epoch(name)][:METRICS]
+        results = [each["name"] for each in record["metrics"] if each["rises"] is not None]
+        shown = metrics or (results or names)[:METRICS]
         if choices.x == "epoch":
             shown = [*shown, *(name for name in names if is_epoch(name))]
         if shown:

@@ -79,7 +79,7 @@ function Frame({ session, logOut }) {
     <header class="top"><div>
       <a class="brand" href="/"><img src="/static/favicon.svg" alt="" />epoch-scheduler</a>
       <nav aria-label="pages">${PLACES.map(([path, label]) => html`
-        <a href=${path} aria-current=${here === path ? "page" : undefined}>${label}</a>`)}</nav>
+        <a href=${path} aria-current=${(here === "/compare" ? "/experiments" : here) === path ? "page" : undefined}>${label}</a>`)}</nav>
       <div class="who"><${Connection} /><span><${Text}>${session.user}<//>${session.admin && html`<span class="muted"> (admin)</span>`}</span>
         <button class="plain" onClick=${logOut}>Log out</button></div>
     </div></header>

@@ -44,7 +44,7 @@ export function Figures({ data, looks }) {
   if (!data.metrics.length) return null;
   return html`<${Panel} title="What it came to" note="the best of each metric has its step; the best job is bold" body=${false}>
     <${Table} jobs=${data.jobs} looks=${looks} label="metrics">${data.metrics.map(({ name, rises, values }) => {
-      const best = rises ? "max" : "min";
+      const best = rises === null ? "" : rises ? "max" : "min";
       const found = data.jobs.map((job) => values[job.id]?.[best]).filter((value) => typeof value === "number");
       const top = new Set(found).size > 1 ? (rises ? Math.max : Math.min)(...found) : null;
       return ["last", "min", "max"].map((statistic) => html`<tr key=${`${name} ${statistic}`} class=${statistic === "last" ? "first" : ""}>

@@ -51,11 +51,12 @@ export function Parallel({ data, keys, looks, query, change }) {
     <div ref=${box}>${chosen.length > 1 && html`<svg class="drawn parallel" width=${width} height=${height} role="group" aria-label="a line for each job">
       ${axes.map(({ marks, log }, i) => html`<g key=${chosen[i]}><line class="axis" x1=${x(i)} x2=${x(i)} y1=${top} y2=${height - bottom} />
         <text class="label" x=${x(i)} y=${i % 2 && step < 130 ? 24 : 12} text-anchor=${i === 0 ? "start" : i === axes.length - 1 ? "end" : "middle"} dx=${i === 0 ? -side + 4 : i === axes.length - 1 ? side - 4 : 0}>${axisName(chosen[i])}${log ? " (log)" : ""}</text>
-        ${marks.map(({ at, text }) => html`<text x=${x(i) - 5} y=${y(at) + 4} text-anchor="end">${text}</text>`)}</g>`)}
+</g>`)}
       ${data.jobs.map((job) => html`<a key=${job.id} href=${jobPath(job.id)} aria-label=${`${looks.of(job.id).name}: ${told(keys, chosen, job)}`}>
         <title>${`${looks.of(job.id).name}: ${told(keys, chosen, job)}`}</title>
         <path class="through" d=${chosen.map((name, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(axes[i].at(keys.get(name)[job.id])).toFixed(1)}`).join("")}
           style=${{ stroke: looks.of(job.id).colour }} stroke-dasharray=${looks.of(job.id).dash.join(" ")} /></a>`)}
+      ${axes.map(({ marks }, i) => marks.map(({ at, text }) => html`<text x=${x(i) - 5} y=${y(at) + 4} text-anchor="end">${text}</text>`))}
     </svg>`}</div>
     ${chosen.length < 2 && html`<${Empty}>Choose two axes or more.<//>`}<//>`;
 }
@@ -65,7 +66,7 @@ const axisName = (name) => (isMeasured(name) ? `${nameOf(name).kind} ${printable
 /** Params and labels first, then what it came to. */
 function chooseAxes({ metrics }, keys) {
   const set = [...keys.keys()].filter((name) => /^(param|label)\./.test(name)).slice(0, AXES - 2);
-  const best = metrics.slice(0, AXES - Math.min(AXES - 1, set.length)).map(({ name, rises }) => `${rises ? "max" : "min"}.${name}`);
+  const best = metrics.filter(({ rises }) => rises !== null).slice(0, AXES - Math.min(AXES - 1, set.length)).map(({ name, rises }) => `${rises ? "max" : "min"}.${name}`);
   return [...set, ...best.filter((name) => keys.has(name))].slice(0, AXES);
 }
 

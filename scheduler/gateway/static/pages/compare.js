@@ -7,6 +7,7 @@ import { Choices } from "../choices.js";
 import { Config, Figures } from "../comparetables.js";
 import { Curves, EPOCH } from "../comparecurves.js";
 import { DASHES, inOrder, palette } from "../curves.js";
+import { ON_GPUS } from "../joblist.js";
 import { sure, useLoaded } from "../live.js";
 import { Empty, JobLink, Loaded, Panel, State, Text } from "../parts.js";
 import { useDark } from "../plot.js";
@@ -49,7 +50,8 @@ function Whole({ data, one, query }) {
   const keys = useMemo(() => keysOf(data), [data]);
   const looks = useMemo(() => looksOf(data.jobs, keys, one("hue"), one("pattern"), dark), [data, keys, one("hue"), one("pattern"), dark]);
   const known = data.metrics.filter((each) => !Object.values(each.values).every(({ last }) => typeof last === "string" && !/^(NaN|-?Infinity)$/.test(last)));
-  const metrics = query.metric ?? known.map((each) => each.name).filter((name) => !EPOCH.test(name)).slice(0, METRICS);
+  const judged = known.filter(({ rises }) => rises !== null);
+  const metrics = query.metric ?? (judged.length ? judged : known).slice(0, METRICS).map((each) => each.name);
   const config = [...keys.keys()].filter((name) => !isMeasured(name));
   const shared = { data, keys, looks, one, query, change };
   // Many cells and lines, which do not change with the curves.
@@ -73,7 +75,7 @@ function keysOf({ config, metrics }) {
   const found = new Map();
   for (const { key, differs, values } of config) if (differs) found.set(key, values);
   for (const { name, rises, values } of metrics) {
-    for (const statistic of ["last", rises ? "max" : "min"]) {
+    for (const statistic of rises === null ? ["last"] : ["last", rises ? "max" : "min"]) {
       found.set(`${statistic}.${name}`, Object.fromEntries(Object.entries(values).map(([id, of]) => [id, of[statistic]])));
     }
   }
@@ -151,7 +153,7 @@ function Legend({ data, looks, one, query, change }) {
   return html`
     <ul class="jobs">${data.jobs.map((job) => html`<li key=${job.id} class=${hidden.has(job.id) ? "off" : ""}>
       <button type="button" class="plain" aria-pressed=${!hidden.has(job.id)} title="show or hide its curves" aria-label="curves of ${looks.of(job.id).name}" onClick=${() => toggle(job.id)}><${Swatch} colour=${looks.of(job.id).colour} /></button>
-      <${JobLink} job=${{ ...job, name: looks.of(job.id).name }} />${isLive(job) && html` <${State} state=${job.state} />`}
+      <${JobLink} job=${{ ...job, name: looks.of(job.id).name }} />${ON_GPUS.includes(job.state) && html` <${State} state=${job.state} />`}
       <button type="button" class="plain" title="take it out of the comparison" aria-label="without ${looks.of(job.id).name}"
         onClick=${() => change({ job: data.jobs.map((each) => each.id).filter((id) => id !== job.id) })}>×</button></li>`)}</ul>
     ${(looks.hues.length > 0 || looks.patterns.length > 0) && html`<p class="legend small">

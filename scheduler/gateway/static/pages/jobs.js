@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
 import { Cancel } from "../actions.js";
-import { now } from "../api.js";
+import { address, now } from "../api.js";
 import { STATES, useJobs } from "../joblist.js";
 import { useTick } from "../live.js";
 import { Empty, JobLink, State, Text } from "../parts.js";
@@ -11,6 +11,7 @@ import { useVisible } from "../rows.js";
 import { ago, count, known, live, number, printable, shortId, span } from "../words.js";
 
 const PAGE = 100;
+const COMPARED_MAX = 100;
 const TYPING_MS = 250;
 const FIELDS = [["user", "User"], ["project", "Project"], ["experiment", "Experiment"], ["label", "Label", "key=value"]];
 const COLUMNS = [
@@ -34,6 +35,7 @@ export default function Jobs({ query }) {
       <div class="actions">
         ${chosen.size > 0 && html`<span class="muted">${chosen.size} chosen</span>
           <button onClick=${() => choose(new Set())}>None</button>`}
+        ${shown.length > 1 && shown.length <= COMPARED_MAX && html`<button onClick=${() => go(address("/compare", { job: shown.map((job) => job.id) }))}>Compare</button>`}
         <button class="danger" disabled=${!shown.some(live)} onClick=${() => setCancelling(shown)}>Cancel …</button>
       </div>
     </div>
