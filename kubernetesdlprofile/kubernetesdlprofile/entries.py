@@ -150,7 +150,7 @@ class EntrySender:
                     self._changed.wait(PACE_SECONDS)
 
     def _entries(self, calls: List[_Call]) -> bytes:
-        heads: Dict[str, str] = {}
+        forms: Dict[Any, str] = {}  # by the names
         points: List[str] = []  # one text for each call
         lines: List[str] = []
         for call in calls:
@@ -158,16 +158,16 @@ class EntrySender:
                 lines.append(json.dumps(call))
                 continue
             at_ns, step, values = call
-            for name in values:
-                if name not in heads:
-                    head = json.dumps(name).replace("%", "%%")
-                    heads[name] = f'["metrics",{self._tags},{head},'
-            form = ",".join([f"{heads[name]}{at_ns},{step},%s]" for name in values])
-            told: Any = values.values()
+            names = tuple(values)
+            told: Tuple[Any, ...] = tuple(values.values())
+            if names not in forms:
+                written = [json.dumps(name).replace("%", "%%") for name in names]
+                each = [f'["metrics",{self._tags},{name},\0,%s]' for name in written]
+                forms[names] = ",".join(each)
             total = sum(told)
             if total - total != 0:  # one is not finite, and is written in another way
-                told = map(json.dumps, told)
-            points.append(form % tuple(told))
+                told = tuple(map(json.dumps, told))
+            points.append(forms[names].replace("\0", f"{at_ns},{step}") % told)
         for at in range(0, len(points), CALLS_MAX):
             joined = ",".join(points[at : at + CALLS_MAX])
             lines.append(f'{{"points":[{joined}]}}')
