@@ -93,6 +93,9 @@ class _Placer:
         """Leaves in place the units that have what they want, and the runs that may not be
         stopped."""
         wished = {job.id: number for number, unit in enumerate(self.units) for job in unit.jobs}
+        for job in self._too_many():
+            if (number := wished.pop(job.id, None)) is not None:
+                self._take_out(job, number)
         for job in self.view.jobs.values():
             if not is_running(job):
                 continue
@@ -112,6 +115,27 @@ class _Placer:
         for number in list(self.where):
             self._part_from_strangers(number)
             self._part_by_image(number)
+
+    def _too_many(self) -> Iterator[Job]:
+        """Where the runs on a GPU were measured to need more than it has, those that make room by
+        stopping because they may not move: the least urgent first."""
+        there: dict[GpuKey, list[Job]] = {}
+        for job in self.view.jobs.values():
+            if is_running(job):
+                for key in gpu_keys(job):
+                    there.setdefault(key, []).append(job)
+        stopped = set[JobId]()
+        for key, jobs in there.items():
+            gpu = self.known.get(key)
+            if gpu is None or len(jobs) == 1 or any(map(may_move, jobs)):
+                continue
+            need = {job.id: need_mib(job, gpu, self.rules) for job in jobs if job.id not in stopped}
+            jobs.sort(key=lambda job: (job.priority, -job.submitted_at))
+            for job in jobs:
+                if sum(need.values()) > gpu.capacity_mib and len(need) > 1 and may_stop(job.run):
+                    need.pop(job.id, None)
+                    stopped.add(job.id)
+                    yield job
 
     def _stay(self, job: Job) -> None:
         assert job.run is not None, "only a run can stay"
@@ -143,6 +167,9 @@ class _Placer:
     def _leave_behind(self, job: Job, number: int) -> None:
         """The run stays where it is although its unit is placed elsewhere, without it."""
         self._stay(job)
+        self._take_out(job, number)
+
+    def _take_out(self, job: Job, number: int) -> None:
         unit = self.units[number]
         others = tuple(other for other in unit.jobs if other is not job)
         self.units[number] = replace(unit, jobs=others)

@@ -195,9 +195,8 @@ class Moves(RuleChecker):
 
     def _require_gain(self, job: Job, run: Run, here: int, there: int, view: View) -> None:
         """Requires a gain according to the estimates of this job and of others."""
-        if there < here and any(
-            other is not job and _wants_gpus(other, view) for other in _jobs(view)
-        ):
+        others = [other for other in _jobs(view) if other is not job]
+        if there < here and any(_wants_gpus(o, view) or _share_gpu(job, o) for o in others):
             return  # fewer GPUs for the sake of others
         gpus = usable_gpus(view.nodes)
         gpu = gpus.get(run.shares[0].key)

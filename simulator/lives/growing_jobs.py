@@ -192,7 +192,8 @@ def _solid(measured: Iterable[Measured]) -> list[Measured]:
 class OneKindMovesOthersLittle(RuleChecker):
     """What one kind shows moves what is expected of jobs of other kinds by no more than a third of
     the doubt. (Of jobs that have shown something, and nothing else than reliable epochs: of others
-    more than the laws of scaling is learned.)"""
+    more than the laws of scaling is learned. And not where they cannot be: a job without GPUs on a
+    GPU.)"""
 
     def on_step(self, before: View, after: View) -> None:
         changed = [
@@ -207,7 +208,10 @@ class OneKindMovesOthersLittle(RuleChecker):
         others = [
             row
             for row, other in enumerate(live)
-            if other.measured and kind_of(other.spec) != kind and _is_solid(other)
+            if other.measured
+            and kind_of(other.spec) != kind
+            and _is_solid(other)
+            and bool(other.spec.gpus_max) == bool(job.spec.gpus_max)
         ]
         place = Placement.parse(job.run.placement) if job.run else None
         if not others or place is None:

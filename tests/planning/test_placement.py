@@ -85,6 +85,14 @@ def test_a_run_on_a_node_that_is_lost_stays_if_it_may_not_leave() -> None:
     assert where(made, "a") == ["n1/gpu0"]
 
 
+def test_of_runs_that_may_not_move_and_need_too_much_memory_one_stops() -> None:
+    unheard = with_run(job("a", 12000), share(9000), phase=RunPhase.STARTING)
+    young = with_run(job("b", 4000), share(4000))
+    for units in ([unit(unheard), unit(young)], [unit(unheard, young)]):
+        made = asked(units, nodes=[node(2)])
+        assert {name: where(made, name) for name in made.placements} == {"a": ["n1/gpu0"]}
+
+
 # --- where ---------------------------------------------------------------------------------------
 
 

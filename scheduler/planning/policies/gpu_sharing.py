@@ -33,6 +33,7 @@ from scheduler.core.model import (
     Plan,
     Reason,
     Rules,
+    RunPhase,
     Share,
     Time,
     View,
@@ -229,7 +230,8 @@ class _SharingPlanner:
         if job.outcome or job.cancelled:
             return False
         reason = blocked_reason(job, self.seen, self.now)
-        if reason and (job.run is None or may_stop(job.run)):
+        leaves = job.run is None or may_stop(job.run) or job.run.phase is RunPhase.STOPPING
+        if reason and leaves:
             self.why[job.id] = reason
             return False
         return True

@@ -17,6 +17,7 @@ from scheduler.core.model import (
     RunPhase,
     Time,
     View,
+    Waiting,
 )
 from scheduler.planning.policies.gpu_sharing import AGAIN_SECONDS, gpu_sharing
 from simulator.generate import generate
@@ -242,6 +243,19 @@ def test_a_gpu_that_two_classes_must_stay_on_counts_once_for_those_between_them(
     view = builders.view(*bound, *waiting, nodes=[node(2)])
     plan = gpu_sharing(RULES)(view, builders.NOW)
     assert plan.placements.keys() == {"low", "high", "between"}
+
+
+def test_a_job_that_is_held_and_still_stops_is_given_nothing() -> None:
+    """One of a lower class would be stopped for it, or not start beside it."""
+    stops = builders.with_run(
+        builders.job("held", 2000, priority=5, held=True, shareable=False),
+        builders.share(2200),
+        phase=RunPhase.STOPPING,
+    )
+    waiting = builders.job("waits", 2000, shareable=False)
+    one_gpu = builders.view(stops, waiting, nodes=[node(1)])
+    plan = gpu_sharing(RULES)(one_gpu, builders.NOW)
+    assert plan.why[stops.id].kind is Waiting.HELD
 
 
 FAULTY, AWAY = {"gpus": (replace(builders.make_gpu(), fault="XID 79"),)}, {"ready": False}
