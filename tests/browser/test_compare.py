@@ -237,6 +237,41 @@ def test_it_can_be_used_on_a_phone_and_in_the_dark(site: Site, grid: list[str]) 
     assert not person.overflows()
 
 
+def test_jobs_are_chosen_and_compared_with_the_keyboard_alone(site: Site, grid: list[str]) -> None:
+    person = site.visit()
+    person.go("/experiments?experiment=sweep")
+    person.page.locator("tr.job").first.wait_for()
+    keys = person.page.keyboard
+    focused = """() => {
+        const { ariaLabel, labels, innerText } = document.activeElement;
+        return ariaLabel ?? labels?.[0]?.innerText ?? innerText ?? "";
+    }"""
+
+    def walk_to(name: str, key: str = "Tab") -> None:
+        for _ in range(120):
+            keys.press(key)
+            if str(person.page.evaluate(focused)).strip().startswith(name):
+                return
+        raise AssertionError(f"{key} does not lead to {name}")
+
+    for job in ("resnet50-lr0.01", "resnet34-lr0.01"):
+        walk_to(f"choose {job}")
+        keys.press("Space")
+    walk_to("Compare", "Shift+Tab")
+    keys.press("Enter")
+    person.sees_title("Compare")
+    plot(person, "loss").wait_for()
+    walk_to("log y")
+    keys.press("Space")
+    person.page.wait_for_url(lambda url: "logy=true" in url)
+    walk_to("curves of resnet34-lr0.01")
+    keys.press("Enter")
+    person.page.wait_for_url(lambda url: "hide=" in url)
+    walk_to("loss of 1 job")
+    keys.press("ArrowRight")
+    plot(person, "loss").get_by_text("resnet50-lr0.01: ").wait_for()
+
+
 def test_without_jobs_it_says_where_to_choose_them(site: Site) -> None:
     person = site.visit()
     person.go("/compare")

@@ -113,12 +113,14 @@ const PAGES = {
 };
 const loaded = new Map();
 
-function Page({ parts: [place = "", id, more], query }) {
-  const name = place === "jobs" && id ? (more === "log" ? "log" : "job") : place;
+const pageOf = ([place = "", id, more]) => (place === "jobs" && id ? (more === "log" ? "log" : "job") : place);
+
+function Page({ parts, query }) {
+  const name = pageOf(parts);
   const [, redraw] = useState({});
   if (!Object.hasOwn(PAGES, name)) return html`<${Nowhere} />`;
   const Shown = loaded.get(name);
-  if (Shown) return html`<${Shown} id=${id} query=${query} />`;
+  if (Shown) return html`<${Shown} id=${parts[1]} query=${query} />`;
   PAGES[name]().then((module) => {
     loaded.set(name, module.default);
     redraw({});
@@ -143,4 +145,7 @@ function Trouble({ session }) {
   return html`<div class="banner trouble" role="alert">${what} Trainings are not affected.${live.heard && ` What you see was so at ${clock(live.heard, now())}.`}</div>`;
 }
 
+// While it is found out who asks, the page is fetched.
+const first = pageOf(location.pathname.split("/").filter(Boolean));
+if (Object.hasOwn(PAGES, first)) PAGES[first]().catch(() => {});
 render(html`<${App} />`, document.getElementById("page"));
