@@ -222,6 +222,26 @@ DAEMON = (
         "{:.0f} MiB",
         most=60 * MB,
     ),
+    *(
+        Figure("relay", f"{way}_{gateway}{clock}", f"{what}: the gateway {how}", "{:.2f} %", most=1)
+        for way, ways in (("datagrams", "10 values each step"), ("mlflow", "1,000 each 100 steps"))
+        for gateway, how in (
+            ("present", "is there"),
+            ("slow", "answers after 5 s"),
+            ("absent", "is away"),
+        )
+        for clock, what in (
+            ("", f"additional time for steps of 1 ms that log {ways} through a relay"),
+            ("_cpu", "the same, additional CPU"),
+        )
+    ),
+    Figure(
+        "relay", "idle_cpu", "CPU of a relay that hears nothing, of a core", "{:.2f} %", most=0.3
+    ),
+    Figure("relay", "busy_cpu", "the same while 10,000 values arrive each second", "{:.1f} %"),
+    Figure("relay", "idle_rss_mib", "its memory", "{:.1f} MiB", most=20 * MB),
+    Figure("relay", "rss_mib", "the same after 600,000 values", "{:.1f} MiB", most=20 * MB),
+    Figure("relay", "lost", "values that were logged and are not in the gateway", COUNT, most=0),
 )
 
 LIBRARY = (

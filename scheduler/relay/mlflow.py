@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from scheduler.relay import mlflow_search
@@ -19,7 +20,6 @@ ROOTS = ("/api/2.0/mlflow/", "/ajax-api/2.0/mlflow/")
 DESCRIPTION = "mlflow.note.content"
 POINTS_MAX = 500  # in one entry
 RESULTS_MAX = 1000
-_MS = 1_000_000  # nanoseconds
 
 Body = Mapping[str, Any]
 Keep = Callable[[Sequence[bytes]], object]
@@ -35,7 +35,6 @@ class Mlflow:
     def __init__(self, runs: LoggedRuns, keep: Keep, lose: Callable[[int, str], None]) -> None:
         """`keep` is given entries; `lose` is told of what cannot become one."""
         self._runs, self._keep, self._lose = runs, keep, lose
-        self._last_ns: dict[tuple[str, str], int] = {}
         self._calls: dict[tuple[str, str], Callable[[Body, int], object]] = {
             ("GET", "experiments/get-by-name"): self._get_by_name,
             ("GET", "experiments/get"): self._get_experiment,
@@ -191,34 +190,31 @@ class Mlflow:
         return told
 
     def _keep_metrics(self, run: LoggedRun, metrics: Sequence[Body], now_ms: int) -> None:
-        tags = self._tags(run)
+        """The client waits meanwhile, and there may be a thousand: so points are written as JSON
+        here."""
+        heads, tags = dict[str, str](), json.dumps(self._tags(run))
         points = []
         for each in metrics:
             key, value = str(each["key"]), float(each.get("value", 0.0))
             timestamp, step = int(each.get("timestamp") or now_ms), int(each.get("step") or 0)
-            try:
-                check_name(key, "metric")
-            except BadEntry as error:
-                self._lose(1, str(error))
-                continue
-            self._runs.measure(run, key, LoggedMetric(value, timestamp, step))
-            at_ns = self._moment(run, key, timestamp)
-            points.append(["metrics", tags, key, at_ns, max(0, step), value])
-        entries = [
-            json.dumps({"points": points[at : at + POINTS_MAX]}).encode()
-            for at in range(0, len(points), POINTS_MAX)
-        ]
-        if entries:
-            self._keep(entries)
-
-    def _moment(self, run: LoggedRun, key: str, timestamp: int) -> int:
-        """Several steps within a millisecond stay several points."""
-        at_ns, last = timestamp * _MS, self._last_ns.get((run.id, key), 0)
-        if at_ns <= last < at_ns + _MS - 1:
-            at_ns = last + 1
-        if (run.id, key) in self._last_ns or len(self._last_ns) < 10_000:
-            self._last_ns[run.id, key] = at_ns
-        return at_ns
+            head = heads.get(key)
+            if head is None:
+                try:
+                    check_name(key, "metric")
+                except BadEntry as error:
+                    self._lose(1, str(error))
+                    continue
+                head = heads[key] = f'["metrics", {tags}, {json.dumps(key)}, '
+            at_ns = self._runs.metric(run, key).add(value, timestamp, step)
+            number = repr(value) if isfinite(value) else json.dumps(value)
+            points.append(f"{head}{at_ns}, {max(0, step)}, {number}]")
+        if points:
+            self._keep(
+                [
+                    f'{{"points": [{", ".join(points[at : at + POINTS_MAX])}]}}'.encode()
+                    for at in range(0, len(points), POINTS_MAX)
+                ]
+            )
 
     def _keep_pairs(self, run: LoggedRun, kind: str, pairs: dict[str, str]) -> None:
         for key in [*pairs]:

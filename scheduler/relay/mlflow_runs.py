@@ -19,6 +19,7 @@ from pathlib import Path
 
 HISTORY_MAX = 1000  # points of a metric that can be asked back: the last ones
 HISTORIES_MAX = 200  # metrics of all runs that have a history
+KNOWN_MAX = 10_000
 RUNS_MAX = 1000
 PAIRS_MAX = 5000  # of params, tags, or metrics of a run
 
@@ -59,13 +60,13 @@ class MetricHistory:
         self._numbers = array("d", numbers)  # value, timestamp and step of each
         self._is_of_this_attempt = not self._numbers
 
-    def add(self, measured: LoggedMetric) -> None:
+    def add(self, value: float, timestamp: int, step: int) -> None:
         numbers = self._numbers
         if not self._is_of_this_attempt:
-            while numbers and numbers[-1] >= measured.step:
+            while numbers and numbers[-1] >= step:
                 del numbers[-3:]
             self._is_of_this_attempt = True
-        numbers.extend((measured.value, measured.timestamp, measured.step))
+        numbers.extend((value, timestamp, step))
         if len(numbers) > 4 * HISTORY_MAX:
             del numbers[: -3 * HISTORY_MAX]
 
@@ -80,6 +81,29 @@ class MetricHistory:
         ]
 
 
+class KnownMetric:
+    """Of a run: what is asked for with each value."""
+
+    __slots__ = ("_history", "_last", "_last_ns")
+
+    def __init__(self, last: LoggedMetric | None, history: MetricHistory | None) -> None:
+        self._last, self._history, self._last_ns = last, history, 0
+
+    def add(self, value: float, timestamp: int, step: int) -> int:
+        """Returns its moment in nanoseconds: several steps within a millisecond stay several
+        points."""
+        last = self._last
+        if last is not None and (step, timestamp) >= (last.step, last.timestamp):
+            last.value, last.timestamp, last.step = value, timestamp, step
+        if self._history is not None:
+            self._history.add(value, timestamp, step)
+        at_ns = timestamp * 1_000_000
+        if at_ns <= self._last_ns < at_ns + 999_999:
+            at_ns = self._last_ns + 1
+        self._last_ns = at_ns
+        return at_ns
+
+
 class LoggedRuns:
     def __init__(self, path: Path, job_id: str, attempt: int, experiment: str, now_ms: int) -> None:
         self._path, self._attempt, self._now_ms = path, attempt, now_ms
@@ -88,6 +112,7 @@ class LoggedRuns:
         self.all = {job_id: self.own}
         self._created = 0  # in this attempt
         self._histories: dict[tuple[str, str], MetricHistory] = {}
+        self._known: dict[tuple[str, str], KnownMetric] = {}
         self._changed = False
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             self._load()
@@ -127,19 +152,21 @@ class LoggedRuns:
         self._changed = True
         return run
 
-    def measure(self, run: LoggedRun, key: str, measured: LoggedMetric) -> None:
-        if key not in run.metrics and len(run.metrics) >= PAIRS_MAX:
-            return
-        last = run.metrics.get(key)
-        if last is None or (measured.step, measured.timestamp) >= (last.step, last.timestamp):
-            run.metrics[key] = measured
-        history = self._histories.get((run.id, key))
-        if history is None:
-            if len(self._histories) >= HISTORIES_MAX:
-                return
-            history = self._histories[run.id, key] = MetricHistory()
-        history.add(measured)
+    def metric(self, run: LoggedRun, key: str) -> KnownMetric:
+        """Of more metrics than can be kept, nothing can be asked back."""
+        known = self._known.get((run.id, key))
+        if known is None:
+            last = run.metrics.get(key)
+            if last is None and len(run.metrics) < PAIRS_MAX:
+                last = run.metrics[key] = LoggedMetric(0.0, -1, -1)
+            history = self._histories.get((run.id, key))
+            if history is None and len(self._histories) < HISTORIES_MAX:
+                history = self._histories[run.id, key] = MetricHistory()
+            known = KnownMetric(last, history)
+            if len(self._known) < KNOWN_MAX:
+                self._known[run.id, key] = known
         self._changed = True
+        return known
 
     def history(self, run: LoggedRun, key: str) -> list[LoggedMetric]:
         if history := self._histories.get((run.id, key)):

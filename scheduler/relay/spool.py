@@ -25,6 +25,7 @@ from typing import BinaryIO
 
 SEGMENT_BYTES = 2**20
 ENTRY_BYTES_MAX = 2**20
+FULL_MAX = 16  # files that may wait until they are on the disk
 NOTE = b"#"
 LOCK = "lock"
 SUFFIX = ".ndjson"
@@ -61,6 +62,7 @@ class Spool:
         self._lock = threading.Lock()
         self._segments: deque[Segment] = deque()
         self._file = -1  # the newest segment, once this object has written to it
+        self._full: list[int] = []  # files of full segments, until they are on the disk
         self._dirty = False
         self._read_at: tuple[int, int] | None = None  # the next entry to deliver, and its offset
         self._unwritten: dict[str, int] = {}  # what was lost while nothing could be written
@@ -97,7 +99,10 @@ class Spool:
                 return False
             self.noted.update(notes or {})
             self._make_room()
-            return True
+            full = len(self._full) > FULL_MAX
+        if full:
+            self.sync()
+        return True
 
     @property
     def is_half_full(self) -> bool:
@@ -109,15 +114,16 @@ class Spool:
         self.add([_lost(number, why)])
 
     def sync(self) -> None:
-        """Hands everything to the disk."""
+        """Hands everything to the disk. Whoever adds does not wait for this."""
         with self._lock:
-            file, dirty, self._dirty = self._file, self._dirty, False
-            if file < 0 or not dirty:
-                return
-            file = os.dup(file)
-        with contextlib.suppress(OSError):
-            os.fsync(file)
-        os.close(file)
+            files, self._full = self._full, []
+            if self._dirty and self._file >= 0:
+                self._dirty = False
+                files.append(os.dup(self._file))
+        for file in files:
+            with contextlib.suppress(OSError):
+                os.fsync(file)
+            os.close(file)
 
     def _fit(self, entries: Sequence[bytes]) -> Iterator[bytes]:
         for entry in entries:
@@ -178,10 +184,9 @@ class Spool:
         return segment
 
     def _close(self) -> None:
+        """Who syncs closes the file."""
         if self._file >= 0:
-            with contextlib.suppress(OSError):
-                os.fsync(self._file)
-            os.close(self._file)
+            self._full.append(self._file)
         self._file, self._dirty = -1, False
 
     def _make_room(self) -> None:
@@ -266,6 +271,8 @@ class Spool:
         """Removes what is delivered, and gives the spool up. Without anything left it is gone."""
         with self._lock:
             self._close()
+        self.sync()
+        with self._lock:
             while self._segments and self._segments[0].end <= self.next:
                 self._remove(self._segments.popleft())
             if not self._segments:

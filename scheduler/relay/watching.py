@@ -14,6 +14,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 from scheduler.relay.event_files import EventFile
@@ -31,6 +32,11 @@ ENTRIES_MAX, DEPTH_MAX = 2000, 6  # of a folder
 NOTHING_MORE = 2**62  # how far a damaged file is said to be read
 _EVENTS = re.compile(r"\.tfevents\.(\d+)")
 _WANDB = re.compile(r"run-.+\.wandb")
+# Parts of a path that differ from attempt to attempt: what Lightning counts, and moments.
+_CHANGING = re.compile(
+    r"version_\d+|[A-Z][a-z]{2}\d{2}_\d{2}-\d{2}-\d{2}.*"  # Lightning, PyTorch
+    r"|\d{4}-?\d{2}-?\d{2}([-_T ].*)?|\d{10}(\.\d+)?"
+)
 
 
 def is_watched(name: str) -> bool:
@@ -71,6 +77,7 @@ class Watching:
         self._folder, self._attempt, self._resumed = folder, attempt, resumed
         self._folders, self._spool, self._say = folders, spool, say
         self._files: dict[str, WatchedFile] = {}
+        self._notes: dict[str, int] = {}  # that are in no file yet
         self._told: set[str] = set()  # paths that the runner has named
         self._lock = -1
         self._look_at = self._scan_at = 0.0
@@ -180,22 +187,33 @@ class Watching:
                 file.reader.prime(_bytes(path, 0, min(position, HEAD_BYTES)))
 
     def _event_file(self, path: str, position: int) -> WatchedFile:
-        folder, key = os.path.dirname(path), f"{self._attempt} begins in "  # noqa: PTH120
-        roots = [each for each in self._spool.noted if each.startswith(key)]
-        if not roots:
-            roots = [key + folder]
-            self._spool.noted[roots[0]] = 1
-        return WatchedFile(path, position, EventFile(run_name(folder, roots[0][len(key) :])), ())
+        """The names of its runs are noted, too: a key for each."""
+        folder, of, noted = os.path.dirname(path), f"{self._attempt} run\t", self._spool.noted  # noqa: PTH120
+        keys = (key.removeprefix(of).split("\t", 1) for key in noted if key.startswith(of))
+        runs = {place: name for name, place in keys}
+        if folder not in runs:
+            first = next((place for place, name in runs.items() if not name), folder)
+            name = run_name(folder, first)
+            numbers = (name if at == 1 else f"{name or 'run'} {at}" for at in count(1))
+            runs[folder] = next(each for each in numbers if each not in runs.values())
+            self._note(f"{of}{runs[folder]}\t{folder}", 1)
+        return WatchedFile(path, position, EventFile(runs[folder]), ())
 
     def _wandb_file(self, path: str, position: int) -> WatchedFile:
-        noted, count, of = self._spool.noted, f"{self._attempt} wandb runs", f"{path} is run"
+        noted, counted, of = self._spool.noted, f"{self._attempt} wandb runs", f"{path} is run"
         number = noted.get(of, 0)
         if not number:
-            number = noted[of] = noted[count] = noted.get(count, 0) + 1
+            number = noted.get(counted, 0) + 1
+            self._note(of, number)
+            self._note(counted, number)
         first, last = f"{path} begins with step", f"wandb run {number} has step"
         continued = noted.get(last, -1) + 1 if self._resumed else 0
         reader = WandbFile(number, continued, noted.get(first))
         return WatchedFile(path, position, reader, (first, last))
+
+    def _note(self, key: str, value: int) -> None:
+        """With the next entries."""
+        self._spool.noted[key] = self._notes[key] = value
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -237,9 +255,11 @@ class Watching:
         before, file.position = file.position, file.position + found.consumed
         if not found.consumed:
             return True
-        if not self._spool.add(found.entries, file.notes(), kept_elsewhere=True):
+        notes = {**self._notes, **file.notes()}
+        if not self._spool.add(found.entries, notes, kept_elsewhere=True):
             file.position = before
             return False
+        self._notes.clear()
         for why, number in found.skipped.items():
             self._lose(file, why, number)
         return True
@@ -272,13 +292,13 @@ def found_in(folder: str) -> Iterator[str]:
 
 
 def run_name(folder: str, first: str) -> str:
-    """A job's own run is where its first file is. Others are named by where they are from there."""
+    """A job's own run is where its first file is. Others are named by where they are from there,
+    without what would be another name in the next attempt."""
     if folder == first:
         return ""
-    within = f"{first}/"
-    if folder.startswith(within):
-        return folder.removeprefix(within)[-200:]
-    return os.path.relpath(folder, os.path.commonpath((folder, first)))[-200:]
+    root = first if folder.startswith(f"{first}/") else os.path.commonpath((folder, first))
+    parts = os.path.relpath(folder, root).split("/")
+    return "/".join(part for part in parts if not _CHANGING.fullmatch(part))[-200:]
 
 
 def _by_age(path: str) -> tuple[int, str]:

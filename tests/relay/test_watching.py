@@ -236,15 +236,18 @@ def test_runs_are_the_same_in_each_attempt(tmp_path: Path) -> None:
 def test_runs_are_the_same_when_a_relay_is_killed(tmp_path: Path) -> None:
     first = Reading(tmp_path / "job")
     first.write(f"train/{EVENTS}", scalars([0]))
+    first.read()
     first.write("offline-run-1/run-a.wandb", log(run(), history(0, a=1)))
     first.read()
     first.kill()
     again = Reading(tmp_path / "job")
+    again.write(f"version_1/{EVENTS}", scalars([2]))
     again.write(f"val/{EVENTS}", scalars([1]))
     again.write("offline-run-2/run-a.wandb", log(run("second"), history(0, b=1)))
     again.read()
     assert {(point[2], point[1]["run"]) for point in again.points} == {
         ("loss", "val"),
+        ("loss", "run 2"),
         ("b", "second"),
     }
 
@@ -280,8 +283,27 @@ def test_of_a_huge_folder_a_part_is_looked_at(tmp_path: Path, monkeypatch: Any) 
     assert len([*found_in(str(tmp_path))]) == 50
 
 
-def test_a_run_is_named_by_where_it_is_from_the_first() -> None:
-    assert run_name("/a/b", "/a/b") == ""
-    assert run_name("/a/b/c/d", "/a/b") == "c/d"
-    assert run_name("/a/validation", "/a/train") == "validation"
-    assert run_name("/x/y", "/a/b") == "x/y"
+@pytest.mark.parametrize(
+    ("folder", "first", "name"),
+    [
+        ("/a/b", "/a/b", ""),
+        ("/a/b/c/d", "/a/b", "c/d"),
+        ("/a/validation", "/a/train", "validation"),
+        ("/x/y", "/a/b", "x/y"),
+        ("/logs/lightning_logs/version_3", "/logs/plain", "lightning_logs"),
+        ("/runs/Nov20_10-05-13_host/hparams", "/other", "runs/hparams"),
+        ("/runs/exp/1795168388.7999215", "/runs/exp", ""),
+        ("/runs/20261120-100513/val", "/runs/train", "val"),
+        ("/runs/2026-11-20/val", "/runs/train", "val"),
+    ],
+)
+def test_a_run_is_named_by_where_it_is_from_the_first(folder: str, first: str, name: str) -> None:
+    assert run_name(folder, first) == name
+
+
+def test_two_runs_do_not_have_one_name(reading: Reading) -> None:
+    for number, folder in enumerate(("version_0", "version_1", "version_2")):
+        late = EVENTS.replace("1700000000", f"170000000{number}")
+        reading.write(f"logs/{folder}/{late}", scalars([number]))
+    names = {point[4]: point[1].get("run", "") for point in reading.read().points}
+    assert names == {0: "", 1: "run 2", 2: "run 3"}

@@ -20,10 +20,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from scheduler.clusters.local.written_logs import has_logs, left_logs, open_logs
+from scheduler.clusters.local.written_logs import descendants, has_logs, left_logs, open_logs
 
 PROGRAM = f"{os.path.abspath(__file__).rsplit('/clusters/', 1)[0]}/relay/__main__.py"
 PORT = "RELAY_PORT"  # stands in the variables of a training for the number
@@ -37,14 +37,13 @@ ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}
 
 
 class RelayStart(threading.Thread):
-    def __init__(self, wanted: Mapping[str, Any], pids: Callable[[], Iterable[int]]) -> None:
-        """`wanted`: as in `launch.json`. `pids`: the processes of the training, at that moment.
-        Raises OSError if no port can be had."""
+    def __init__(self, wanted: Mapping[str, Any]) -> None:
+        """`wanted`: as in `launch.json`. Raises OSError if no port can be had."""
         super().__init__(name="relay", daemon=True)
         self._settings, self._record = wanted["settings"], wanted["record"]
         self._folders, self._look_seconds = wanted["folders"], wanted["look_seconds"]
         self._places, self._renamed = wanted["places"], wanted["renamed"]
-        self._pids, self._seen = pids, set[int]()
+        self._seen = set[int]()  # the processes of the training, at any look
         self._began_at = time.time()
         self._listener, self._datagrams = bind()
         self.port = self._listener.getsockname()[1]
@@ -62,7 +61,7 @@ class RelayStart(threading.Thread):
     def run(self) -> None:
         """Looks often at first, so that a short training is not over before the first look."""
         pause, look = PAUSE_SECONDS, min(FIRST_LOOK_SECONDS, self._look_seconds)
-        self._seen.update(self._pids())
+        self._seen.update(descendants(os.getpid()))
         while not self._wait(0, self._ended):
             if self.pid is None:
                 if self._is_needed(look):
@@ -112,7 +111,7 @@ class RelayStart(threading.Thread):
         return bool(self._logs) or any(has_logs(folder) for folder in self._folders)
 
     def _find_logs(self) -> None:
-        pids = [*self._pids()]
+        pids = descendants(os.getpid()) - {self.pid}
         self._seen.update(pids)
         for path in open_logs(pids):
             place, real = self._renamed

@@ -146,9 +146,8 @@ def make_relay(launch: dict[str, Any], log: int) -> RelayStart | None:
         return None
     environment, names = launch["environment"], launch["tracking"]["variables"]
     variables = {name: environment.pop(name) for name in names}
-    relay: RelayStart
     try:
-        relay = RelayStart(launch["tracking"], lambda: descendants(relay))
+        relay = RelayStart(launch["tracking"])
     except OSError as error:
         os.write(log, f"[epoch-scheduler] nothing is tracked: {error.strerror}\n".encode())
         return None
@@ -391,19 +390,6 @@ def children(relay: RelayStart | None = None) -> list[int]:
     """All but the relay."""
     own, spared = os.getpid(), relay and relay.pid
     return [pid for pid, stat in processes() if stat.parent == own and pid != spared]
-
-
-def descendants(relay: RelayStart | None) -> list[int]:
-    """Those, and theirs."""
-    parents: dict[int, list[int]] = {}
-    for pid, stat in processes():
-        parents.setdefault(stat.parent, []).append(pid)
-    found, left = list[int](), [os.getpid()]
-    while left:
-        more = [pid for pid in parents.get(left.pop(), ()) if relay is None or pid != relay.pid]
-        found += more
-        left += more
-    return found
 
 
 class Stat(NamedTuple):

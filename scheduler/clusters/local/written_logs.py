@@ -6,7 +6,7 @@ process, or the job's id.
 """
 
 # Part of the runner, which stays as small as it can: no pathlib.
-# ruff: noqa: PTH115, PTH119, PTH120, PTH208
+# ruff: noqa: PTH115, PTH119, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -43,6 +43,21 @@ def logs_in(folder: str) -> Iterator[os.DirEntry[str]]:
                     folders.append((entry.path, depth + 1))
                 if left <= 0:
                     break
+
+
+def descendants(pid: int) -> set[int]:
+    """Its children, and theirs. All of /proc need not be read for this; where the kernel tells no
+    children, none are found."""
+    found, left = set[int](), [pid]
+    while left:
+        tasks = f"/proc/{left.pop()}/task"
+        with contextlib.suppress(OSError):
+            for task in os.listdir(tasks):
+                with open(f"{tasks}/{task}/children", encoding="ascii") as file:
+                    more = [int(child) for child in file.read().split()]
+                found.update(more)
+                left += more
+    return found
 
 
 def open_logs(pids: Iterable[int]) -> set[str]:

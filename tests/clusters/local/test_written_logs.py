@@ -1,22 +1,43 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from scheduler.clusters.local.written_logs import has_logs, left_logs, logs_in, open_logs
+from scheduler.clusters.local.written_logs import (
+    descendants,
+    has_logs,
+    left_logs,
+    logs_in,
+    open_logs,
+)
+from tests.support import eventually
 
 EVENTS = "events.out.tfevents.1700000000.host"
+
+
+def test_descendants_are_children_and_theirs() -> None:
+    text = "import subprocess, sys; subprocess.run(['sleep', '60'])"
+    with subprocess.Popen([sys.executable, "-c", text]) as child:
+        eventually(lambda: descendants(child.pid))
+        (grandchild,) = descendants(child.pid)
+        assert {child.pid, grandchild} <= descendants(os.getpid())
+        child.kill()
+        os.kill(grandchild, signal.SIGKILL)
+    assert descendants(child.pid) == set()
 
 
 def test_what_a_process_has_open_is_found(tmp_path: Path) -> None:
     for name in (EVENTS, "run-a.wandb", "weights.bin"):
         (tmp_path / name).touch()
     with (tmp_path / EVENTS).open(), (tmp_path / "weights.bin").open():
-        assert open_logs([os.getpid()]) == {str(tmp_path / EVENTS)}
+        found = open_logs([os.getpid()])
+    assert {path for path in found if path.startswith(str(tmp_path))} == {str(tmp_path / EVENTS)}
     assert open_logs([os.getpid(), 2**22 + 1]) == set()
 
 
