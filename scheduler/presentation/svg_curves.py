@@ -10,6 +10,7 @@ from scheduler.presentation.html_page import html_text
 
 WIDTH, HEIGHT = 560, 260
 _TOP, _RIGHT, _BOTTOM, _LEFT = 8, 10, 24, 56
+_ALIKE = 1e-9  # relative: what differs by less is one value on an axis
 _UNITS = (1.0, 2.0, 2.5, 5.0, 10.0)
 Span = tuple[float, float]
 
@@ -107,7 +108,7 @@ def _drawable(value: float, log: bool) -> bool:
 
 
 def _span(least: float, most: float, log: bool) -> Span:
-    if least < most:
+    if most - least > _ALIKE * max(abs(least), abs(most)):
         return least, most
     if log:
         return least / 2, most * 2

@@ -272,6 +272,43 @@ def test_jobs_are_chosen_and_compared_with_the_keyboard_alone(site: Site, grid: 
     plot(person, "loss").get_by_text("resnet50-lr0.01: ").wait_for()
 
 
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"x": "foo", "smooth": "abc", "from": "zzz", "to": "1", "opacity": "x", "metric": "none"},
+        {"logx": "true", "logy": "true", "x": "epoch"},
+        {"hue": "param.lr", "cols": "param.list", "sx": "param.list", "sy": "last.phase"},
+        {"smooth": "5", "opacity": "9", "from": "10", "to": "2", "axis": "param.list"},
+        {"metric": "phase", "older": "true", "all": "maybe"},
+    ],
+)
+def test_strange_values_and_strange_choices_break_nothing(
+    site: Site, sweep: Sweep, choices: dict[str, str]
+) -> None:
+    nan = float("nan")
+    strange = sweep.submit("strange", {"lr": "NaN", "none": None, "list": [1, 2], "big": 10**30})
+    single = sweep.submit("single", {"lr": "-Infinity"})
+    words = sweep.submit("words")
+    sweep.log(strange, range(5), {"loss": [nan] * 5, "below": [-1.0] * 5, "same": [3.0] * 5})
+    sweep.log(single, range(1), {"loss": [1.0], "below": [-2.0], "same": [3.0]})
+    for job in (strange, words):
+        sweep.tell(
+            job, {"points": [["metrics", {}, "phase", 1_700_000_000_000_000_000, 1, "warm"]]}
+        )
+    sweep.tell(
+        words, {"points": [["metrics", {}, "loss", 1_700_000_000_000_000_000, None, "text"]]}
+    )
+    person = site.visit()
+    person.go(address([strange, single, words], **choices))
+    if choices.get("all") == "maybe":
+        person.page.get_by_role("alert").get_by_text("is neither true nor false").wait_for()
+        return
+    person.sees("What was set")
+    person.page.wait_for_function("() => !document.body.innerText.includes('loading …')")
+    person.page.get_by_label("log y").click()
+    assert person.page.get_by_text("This page has a mistake").count() == 0
+
+
 def test_without_jobs_it_says_where_to_choose_them(site: Site) -> None:
     person = site.visit()
     person.go("/compare")

@@ -87,7 +87,8 @@ def test_each_value_has_a_colour_of_its_own(blank: Page, count: int, ordered: bo
 
 
 @pytest.mark.parametrize(
-    ("least", "most"), [(0, 1), (-3, 7), (0.00012, 0.00013), (1e6, 3.2e6), (5, 5)]
+    ("least", "most"),
+    [(0, 1), (-3, 7), (0.00012, 0.00013), (1e6, 3.2e6), (5, 5), (3, 3.0000000000000004)],
 )
 def test_marks_are_round_and_within(blank: Page, least: float, most: float) -> None:
     marks = call(blank, "plot", "ticksBetween", least, most, 5)

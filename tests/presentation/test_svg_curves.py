@@ -43,7 +43,9 @@ def test_all_that_is_drawn_is_within(log: bool) -> None:
 
 
 @pytest.mark.parametrize("axes", [Axes(), Axes(True, True)])
-@pytest.mark.parametrize("values", [[], [math.nan], [math.inf], [0.0], [5.0], [-1.0]])
+@pytest.mark.parametrize(
+    "values", [[3.0, 3.0000000000000004], [], [math.nan], [math.inf], [0.0], [5.0], [-1.0]]
+)
 def test_what_cannot_be_drawn_breaks_nothing(values: list[float], axes: Axes) -> None:
     curve = DrawnCurve("x", "h0", [float(at + 1) for at in range(len(values))], values)
     assert svg_curves("x", [curve], axes)

@@ -11,9 +11,13 @@ const ZOOM_LEAST = 5; // pixels
 
 // --- scales -------------------------------------------------------------------------------------
 
+const ALIKE = 1e-9; // relative: what differs by less is one value on an axis
+
+const differ = (least, most) => most - least > ALIKE * Math.max(Math.abs(least), Math.abs(most));
+
 /** Round numbers between two. */
 export function ticksBetween(least, most, count = 5) {
-  if (!(most > least)) return [least];
+  if (!differ(least, most)) return [least];
   const raw = (most - least) / count;
   const unit = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((each) => each * unit).find((each) => each >= raw * 0.999);
@@ -60,7 +64,7 @@ export function extent(curves, axis, log, within) {
     }
   }
   if (least > most) return null;
-  if (least === most) return log ? [least / 2, most * 2] : [least - (Math.abs(least) || 1) / 10, most + (Math.abs(most) || 1) / 10];
+  if (!differ(least, most)) return log ? [least / 2, most * 2] : [least - (Math.abs(least) || 1) / 10, most + (Math.abs(most) || 1) / 10];
   return [least, most];
 }
 

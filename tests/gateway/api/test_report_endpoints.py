@@ -61,3 +61,20 @@ def test_without_series_it_has_what_was_set(served_without_series: Served) -> No
     assert answer.status_code == 200
     assert "keeps no series" in answer.text
     assert "param.lr" in answer.text
+
+
+def test_strange_values_break_nothing(served: Served) -> None:
+    sweep = Sweep(served.daemon, served.gateway)
+    jobs = [sweep.submit(f"strange-{n}", {"lr": lr}) for n, lr in enumerate(("NaN", None, [1]))]
+    sweep.log(jobs[0], range(3), {"loss": [float("nan")] * 3, "same": [3.0, 3.0, 3.0]})
+    sweep.log(jobs[1], range(1), {"loss": [float("inf")], "same": [-3.0]})
+    sweep.tell(jobs[2], {"points": [["metrics", {}, "loss", 1_700_000_000 * 10**9, None, "text"]]})
+    queries: list[dict[str, Any]] = [
+        {},
+        {"x": "epoch"},
+        {"logx": True, "logy": True, "x": "time", "smooth": 0.9},
+        {"hue": "param.lr", "cols": "param.lr", "pattern": "last.loss", "metric": "loss"},
+    ]
+    for query in queries:
+        answer = export(served, job=jobs, **query)
+        assert answer.status_code == 200, answer.text
