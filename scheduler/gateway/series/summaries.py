@@ -149,7 +149,9 @@ def of_points(points: Points) -> Summary:
         first_step=int(stepped.min()) if len(stepped) else None,
         final_step=int(stepped.max()) if len(stepped) else None,
     )
-    for at in {len(points) - 1, *_extremes(points.values)}:
+    for at in sorted(
+        {len(points) - 1, *_extremes(points.values)}
+    ):  # the first of equal ones counts
         summary.add(int(points.times[at]), _step(points.steps[at]), _told(points.values[at]))
     summary.points = len(points)
     return summary

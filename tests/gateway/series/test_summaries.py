@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduler.gateway.series.reading import Points, newest
@@ -39,6 +39,7 @@ def _by_attempt(store: SeriesStore) -> tuple[dict[int, Summary], dict[int, Point
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(LOGS, min_size=1, max_size=3))
+@example([[*[(None, 0.0)] * 8, (0, 0.0)]])  # of equal ones, the first counts
 def test_a_summary_is_what_the_points_come_to(
     tmp_path_factory: pytest.TempPathFactory, logs: list[list[tuple[int | None, float]]]
 ) -> None:
