@@ -108,6 +108,7 @@ def _build(path: Path) -> None:
     part = path.with_suffix(".part")
     for left in path.parent.glob("*.part"):  # left by a build that was killed
         left.unlink()
+    _buildah("rm", "--all")  # what it had begun: else its images cannot be removed
     lent = [f"--volume={here}:{there}:ro" for here, there in LENT.items() if here.exists()]
     _buildah(
         *("build", "--pull-never", "--layers", "--isolation", "chroot", *lent),

@@ -20,5 +20,9 @@ export function useVisible(box, total) {
   }, []);
   const first = Math.max(0, Math.floor(view.top / view.row) - BEYOND);
   const last = Math.min(total, Math.ceil((view.top + view.height) / view.row) + BEYOND);
-  return [first, last, view.row, () => setView((before) => ({ ...before, top: box.current.scrollTop }))];
+  const scrolled = () => {
+    const top = box.current?.scrollTop; // now: when the view is set, the box may be gone
+    if (top !== undefined) setView((before) => ({ ...before, top }));
+  };
+  return [first, last, view.row, scrolled];
 }
