@@ -403,12 +403,32 @@ MUTANTS = (
         ),
         "gpu_sharing",
     ),
-    sharing(
+    Mutant(  # the placement alone would notice it, too
         "jobs share a GPU whatever memory they need",
-        COMPANY,
-        "at = np.flatnonzero(here & (memory <= near.capacity[type]))",
-        "at = np.flatnonzero(here)",
-        342,
+        (
+            (
+                COMPANY,
+                "at = np.flatnonzero(here & (memory <= near.capacity[type]))",
+                "at = np.flatnonzero(here)",
+            ),
+            (PLACING, "if sum(need.values()) > gpu.capacity_mib and", "if False and"),
+        ),
+        "gpu_sharing",
+        (342,),
+    ),
+    sharing(
+        "of runs that may not move, none stops although they need too much memory",
+        PLACING,
+        "if sum(need.values()) > gpu.capacity_mib and",
+        "if False and",
+        4810,
+    ),
+    sharing(
+        "a job that is held takes part while it stops",
+        SHARING,
+        "leaves = job.run is None or may_stop(job.run) or job.run.phase is RunPhase.STOPPING",
+        "leaves = job.run is None or may_stop(job.run)",
+        1393,
     ),
     Mutant(
         "half a gang may start",
