@@ -24,7 +24,7 @@ import psutil
 import pytest
 
 from tests.clients.trainings.epochs import STEPS
-from tests.support import Daemon, Gate, eventually
+from tests.support import DEADLINE_SECONDS, Daemon, Gate, eventually
 
 PYTHON = os.environ.get("CLIENTS", "")
 TRAININGS = Path(__file__).parent / "trainings"
@@ -50,6 +50,7 @@ class TrackedJob:
     code: Path  # in which the script runs
     url: str  # of the gateway
     id: str = ""
+    patience_seconds: float = DEADLINE_SECONDS
 
     # --- its life -------------------------------------------------------------------------------
 
@@ -74,7 +75,7 @@ class TrackedJob:
         a training that ends within a second may be overlooked, or not be written."""
 
         def arrives(epochs: int) -> None:
-            self.gate.await_ring()
+            self.gate.await_ring(self.patience_seconds)
             if written_to:
                 known = epochs * STEPS - 1  # wandb keeps a step back until the next one begins
                 eventually(lambda: len(self.values("metrics", written_to, run="")) >= known)
@@ -92,12 +93,14 @@ class TrackedJob:
         self.gate.open()
         arrives(4)  # this one is repeated
         self.kill()
-        self.gate.await_ring()
+        self.gate.await_ring(self.patience_seconds)
         self.kill_gateway()
         self.gate.open()
         arrives(5)
         self.gate.open()
-        jobs = self.daemon.wait(lambda jobs: jobs["job"].state in ("FINISHED", "FAILED"))
+        jobs = self.daemon.wait(
+            lambda jobs: jobs["job"].state in ("FINISHED", "FAILED"), self.patience_seconds
+        )
         assert jobs["job"].state == "FINISHED", self.output
         assert (jobs["job"].attempt, jobs["job"].epochs_done) == (3, EPOCHS)
 

@@ -78,9 +78,11 @@ def left_logs(
     places: Iterable[str], known: Iterable[str], since: float, pids: set[int], job_id: str
 ) -> set[str]:
     """What a training has closed: what was written since then and is its own. In `places`, others
-    may write; a folder in which it had a file open, one of `known`, belongs to its run."""
+    may write; a folder in which it had a file open, one of `known`, belongs to its run. Beside
+    such a folder it may have written, too."""
     shared, found = set(places), set()
     own = {os.path.dirname(path) for path in known} - shared
+    shared |= {os.path.dirname(folder) for folder in own} - {"/"}
     for place in (*shared, *own):
         for entry in logs_in(place):
             named = _OF_PROCESS.search(entry.name)

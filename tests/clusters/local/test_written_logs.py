@@ -72,6 +72,17 @@ def test_beside_a_file_that_was_open_all_is_its_runs_unless_others_write_there(
     assert left_logs(shared, [str(runs / EVENTS)], since, set(), "job") == set()
 
 
+def test_beside_such_a_folder_what_bears_its_number_is_found(tmp_path: Path) -> None:
+    mine = tmp_path / "lightning_logs" / "version_1" / f"{EVENTS}.{os.getpid()}.1"
+    others = mine.with_name(f"{EVENTS}.1.0")
+    known = tmp_path / "plain" / EVENTS
+    for path in (mine, others, known):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = left_logs([], [str(known)], time.time() - 60, {os.getpid()}, "job")
+    assert found == {str(mine), str(known)}
+
+
 def test_of_a_huge_folder_a_part_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
