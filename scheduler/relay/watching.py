@@ -14,7 +14,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 from scheduler.relay.event_files import EventFile
@@ -31,11 +31,14 @@ FILES_MAX = 500
 ENTRIES_MAX, DEPTH_MAX = 2000, 6  # of a folder
 NOTHING_MORE = 2**62  # how far a damaged file is said to be read
 _EVENTS = re.compile(r"\.tfevents\.(\d+)")
+_NUMBER = re.compile(r"\.\d+\.(\d+)(\.v2)?$")  # among the files of a process
 _WANDB = re.compile(r"run-.+\.wandb")
-# Parts of a path that differ from attempt to attempt: what Lightning counts, and moments.
+_RUN_NOTE = re.compile(r"(\d+) run\t(.*?)\t(.+)", re.DOTALL)  # attempt, name, folder
+# Parts of a path that differ from attempt to attempt: what Lightning counts, moments as PyTorch,
+# Hydra and others write them, and what is drawn.
 _CHANGING = re.compile(
-    r"version_\d+|[A-Z][a-z]{2}\d{2}_\d{2}-\d{2}-\d{2}.*"  # Lightning, PyTorch
-    r"|\d{4}-?\d{2}-?\d{2}([-_T ].*)?|\d{10}(\.\d+)?"
+    r"version_\d+|[A-Z][a-z]{2}\d{2}_\d{2}-\d{2}.*|\d{4}-?\d{2}-?\d{2}([-_T ].*)?|\d{2}-\d{2}-\d{2}"
+    r"|\d{10}(\.\d+)?|[0-9a-f]{8}[0-9a-f-]*"
 )
 
 
@@ -187,17 +190,26 @@ class Watching:
                 file.reader.prime(_bytes(path, 0, min(position, HEAD_BYTES)))
 
     def _event_file(self, path: str, position: int) -> WatchedFile:
-        """The names of its runs are noted, too: a key for each."""
-        folder, of, noted = os.path.dirname(path), f"{self._attempt} run\t", self._spool.noted  # noqa: PTH120
-        keys = (key.removeprefix(of).split("\t", 1) for key in noted if key.startswith(of))
-        runs = {place: name for name, place in keys}
-        if folder not in runs:
-            first = next((place for place, name in runs.items() if not name), folder)
-            name = run_name(folder, first)
-            numbers = (name if at == 1 else f"{name or 'run'} {at}" for at in count(1))
-            runs[folder] = next(each for each in numbers if each not in runs.values())
-            self._note(f"{of}{runs[folder]}\t{folder}", 1)
-        return WatchedFile(path, position, EventFile(runs[folder]), ())
+        """Its run has the name that it had in another attempt, in a folder that is alike."""
+        place, noted = self._place(os.path.dirname(path)), self._spool.noted  # noqa: PTH120
+        known = [found.groups() for key in noted if (found := _RUN_NOTE.fullmatch(key))]
+        mine = {each: name for attempt, name, each in known if int(attempt) == self._attempt}
+        if place not in mine:
+            same = [name for _, name, each in known if each == place]
+            like = [name for _, name, each in known if _unchanging(each) == _unchanging(place)]
+            owns = [each for _, name, each in known if not name]
+            name = run_name(place, owns[0] if owns else place)
+            others = (f"{name or 'run'} {number}" for number in count(2))
+            names = chain(same, like, (name,), others)
+            mine[place] = next(each for each in names if each not in mine.values())
+            self._note(f"{self._attempt} run\t{mine[place]}\t{place}", 1)
+        return WatchedFile(path, position, EventFile(mine[place]), ())
+
+    def _place(self, folder: str) -> str:
+        """The folders of attempts are one."""
+        within = f"{self._folder}/"
+        rest = folder.removeprefix(within).partition("/")[2]
+        return f"{within}*/{rest}" if folder.startswith(within) else folder
 
     def _wandb_file(self, path: str, position: int) -> WatchedFile:
         noted, counted, of = self._spool.noted, f"{self._attempt} wandb runs", f"{path} is run"
@@ -301,10 +313,15 @@ def run_name(folder: str, first: str) -> str:
     return "/".join(part for part in parts if not _CHANGING.fullmatch(part))[-200:]
 
 
-def _by_age(path: str) -> tuple[int, str]:
-    """The names of event files have a time, and those of wandb begin with one."""
-    named = _EVENTS.search(path.rpartition("/")[2])
-    return int(named[1]) if named else 0, path
+def _unchanging(place: str) -> list[str]:
+    return ["*" if _CHANGING.fullmatch(part) else part for part in place.split("/")]
+
+
+def _by_age(path: str) -> tuple[int, int, str]:
+    """The names of event files have a time and a number, and those of wandb begin with a time."""
+    name = path.rpartition("/")[2]
+    made, number = _EVENTS.search(name), _NUMBER.search(name)
+    return int(made[1]) if made else 0, int(number[1]) if number else 0, path
 
 
 def _size(path: str) -> int:

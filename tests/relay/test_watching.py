@@ -295,10 +295,51 @@ def test_of_a_huge_folder_a_part_is_looked_at(tmp_path: Path, monkeypatch: Any) 
         ("/runs/exp/1795168388.7999215", "/runs/exp", ""),
         ("/runs/20261120-100513/val", "/runs/train", "val"),
         ("/runs/2026-11-20/val", "/runs/train", "val"),
+        ("/outputs/2026-11-20/09-30-01/tb", "/outputs/2026-11-20/09-30-01", "tb"),
+        ("/runs/8d3b4b0a-9c4e/val", "/runs/8d3b4b0a-9c4e", "val"),
     ],
 )
 def test_a_run_is_named_by_where_it_is_from_the_first(folder: str, first: str, name: str) -> None:
     assert run_name(folder, first) == name
+
+
+def test_runs_are_the_same_though_another_one_is_first(tmp_path: Path) -> None:
+    names = []
+    for attempt, seconds in ((1, ("00", "01", "02")), (2, ("02", "01", "00"))):
+        reading = Reading(tmp_path / "job", attempt)
+        # Three folders beside each other, of which two are new in each attempt.
+        folders = f"version_{attempt}", "plain", f"version_{attempt + 7}"
+        for folder, second in zip(folders, seconds, strict=True):
+            name = EVENTS.replace("1700000000", f"17000000{second}")
+            reading.write(f"logs/{folder}/{name}", scalars([attempt], folder[:7]))
+        reading.read()
+        names.append(sorted((point[2], point[1].get("run", "")) for point in reading.points))
+        reading.end()
+    assert names[0] == [("plain", "plain"), ("version", ""), ("version", "run 2")]
+    assert names[1] == names[0]
+
+
+def test_a_run_that_is_over_leaves_its_name_to_itself(tmp_path: Path) -> None:
+    """A job that trains one fold after the other is preempted in the second one."""
+    shared, names = tmp_path / "folds", {}
+    for attempt, folds in ((1, (0, 1)), (2, (1, 2))):
+        reading = Reading(tmp_path / "job", attempt)
+        for fold in folds:
+            path = shared / str(fold) / EVENTS.replace("1.0", f"{attempt}.{fold}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(scalars([attempt], f"fold {fold}"))
+            reading.watching.name(str(path))
+        reading.read()
+        names[attempt] = {point[2]: point[1].get("run", "") for point in reading.points}
+        reading.end()
+    assert names == {1: {"fold 0": "", "fold 1": "1"}, 2: {"fold 1": "1", "fold 2": "2"}}
+
+
+def test_files_of_one_second_are_in_the_order_of_their_numbers(reading: Reading) -> None:
+    reading.write("b/events.out.tfevents.1700000000.host.99.0", scalars([1]))
+    reading.write("a/events.out.tfevents.1700000000.host.99.1", scalars([2]))
+    names = {point[4]: point[1].get("run", "") for point in reading.read().points}
+    assert names == {1: "", 2: "a"}
 
 
 def test_two_runs_do_not_have_one_name(reading: Reading) -> None:
