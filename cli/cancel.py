@@ -7,8 +7,8 @@ import sys
 import time
 
 from cli import command, state
-from cli.client import Client
 from cli.command import Parser, UsageError, note, say
+from cli.connection import Connection, connect
 from cli.terminal import screen
 from scheduler.presentation import records, views
 from scheduler.v1 import scheduler_pb2 as pb
@@ -50,7 +50,7 @@ def cancel(options: argparse.Namespace) -> int:
     filters = options.status or options.project or options.experiment or options.label
     if bool(options.jobs) == bool(filters):
         raise UsageError("name jobs or give filters" + (", not both" if filters else ""))
-    client = Client(options.server, options.ca)
+    client = connect(options)
     jobs = options.jobs
     if filters:
         matching = _matching(client, options)
@@ -63,7 +63,7 @@ def cancel(options: argparse.Namespace) -> int:
     return _cancel_all(client, jobs, options)
 
 
-def _matching(client: Client, options: argparse.Namespace) -> list[pb.Job]:
+def _matching(client: Connection, options: argparse.Namespace) -> list[pb.Job]:
     request = pb.ListJobsRequest(
         limit=LIMIT,
         states=options.status or _LIVE,
@@ -88,7 +88,7 @@ def _confirm(jobs: list[pb.Job]) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _cancel_all(client: Client, jobs: list[str], options: argparse.Namespace) -> int:
+def _cancel_all(client: Connection, jobs: list[str], options: argparse.Namespace) -> int:
     replies = []
 
     def cancel_one(job: str) -> None:

@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from cli import command
-from cli.client import Client
 from cli.command import CommandError, Parser, UsageError, note, say
+from cli.connection import Connection, connect
 from cli.gateway import GatewayClient
 from cli.terminal import screen
 from scheduler.presentation import comparison_view
@@ -76,7 +76,7 @@ def compare(options: argparse.Namespace) -> int:
         raise UsageError(
             f"jobs and filters exclude each other: leave out {options.jobs[0]!r} or {given[0]}"
         )
-    client = Client(options.server, options.ca)
+    client = connect(options)
     jobs = options.jobs or _selected(client, options, given)
     if len(jobs) < 2:
         raise UsageError(f"two jobs or more can be compared; {jobs[0]!r} is the only one")
@@ -112,7 +112,7 @@ def _sections(options: argparse.Namespace) -> Sections:
     return Sections(options.config, options.metrics, options.code, options.all)
 
 
-def _selected(client: Client, options: argparse.Namespace, given: list[str]) -> list[str]:
+def _selected(client: Connection, options: argparse.Namespace, given: list[str]) -> list[str]:
     """The ids, the oldest job first."""
     if not given:
         raise UsageError("JOB is missing: name two jobs or more, or give --experiment or --label")

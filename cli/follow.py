@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from cli.client import PAUSES_SECONDS, CallError, Client
+from cli.client import PAUSES_SECONDS, CallError
+from cli.connection import Connection
 from scheduler.v1 import scheduler_pb2 as pb
 
 
 def follow(
-    client: Client,
+    client: Connection,
     request: pb.GetLogsRequest,
     lost: Callable[[], None],
     pause: float = PAUSES_SECONDS[-1],

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from cli.client import Client, address, authority, check_listener
+from cli.client import address, authority, check_listener
 from cli.command import CommandError
+from cli.connection import Connection
 
 PREFIX = "/api/v1"
 DEADLINE_SECONDS = 60.0  # many points take a while
@@ -23,7 +24,7 @@ _LOCAL = ("localhost", "::1")
 class GatewayClient:
     """Raises CommandError for whatever goes wrong. Uses no proxy."""
 
-    def __init__(self, client: Client, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+    def __init__(self, client: Connection, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self._seconds = deadline_seconds
         url = client.create_login().url
         if not url:

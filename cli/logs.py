@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from cli import command
-from cli.client import Client
 from cli.command import CommandError, Parser, UsageError, note, say
+from cli.connection import Connection, connect
 from cli.follow import follow
 from cli.harmless import HarmlessText
 from scheduler.v1 import scheduler_pb2 as pb
@@ -80,11 +80,11 @@ def logs(options: argparse.Namespace) -> int:
     if options.download is not None:
         if options.tail is not None or options.follow:
             raise UsageError("--download transfers whole files: leave out --tail and --follow")
-        return _download(Client(options.server, options.ca), options)
+        return _download(connect(options), options)
     request = pb.GetLogsRequest(
         job=options.job, tail=options.tail, follow=options.follow, attempt=options.attempt
     )
-    client = Client(options.server, options.ca)
+    client = connect(options)
     chunks = client.get_logs(request)
     if options.follow:
         chunks = follow(client, request, lambda: _lost(client))
@@ -101,7 +101,7 @@ def _attempt(text: str) -> int:
     return 0 if text == "all" else command.whole_number(1)(text)
 
 
-def _lost(client: Client) -> None:
+def _lost(client: Connection) -> None:
     note(
         f"scheduler-get-logs: lost the connection to {client.server};"
         " the job is not affected; waiting for the scheduler"
@@ -141,7 +141,7 @@ def _print_records(chunks: Iterable[pb.LogChunk], output: str) -> None:
 # --- to files -----------------------------------------------------------------------------------
 
 
-def _download(client: Client, options: argparse.Namespace) -> int:
+def _download(client: Connection, options: argparse.Namespace) -> int:
     job_id = client.get_job(options.job).job.id
     folder = Path(options.download) / job_id
     have = {str(file): size for file, size in _downloaded_files(folder)}

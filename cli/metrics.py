@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from cli import command
-from cli.client import Client
 from cli.command import CommandError, Parser, UsageError, note, say
+from cli.connection import connect
 from cli.gateway import GatewayClient
 from cli.terminal import screen
 from scheduler.presentation import metrics_view
@@ -128,7 +128,7 @@ def show(options: argparse.Namespace) -> int:
         raise UsageError("--plot is for people: leave out --csv")
     if options.csv and options.output != "table":
         raise UsageError(f"--csv and --output {options.output} exclude each other")
-    gateway = GatewayClient(Client(options.server, options.ca))
+    gateway = GatewayClient(connect(options))
     jobs = _jobs(gateway, options)
     for job in jobs:
         for remark in job["remarks"]:
@@ -244,7 +244,7 @@ def _import(options: argparse.Namespace) -> int:
 
     if len(options.jobs) != 1:
         raise UsageError("--import adds to one job: name one")
-    gateway = GatewayClient(Client(options.server, options.ca))
+    gateway = GatewayClient(connect(options))
     run, taken = ImportedRun(Path(options.import_)), Counter[str]()
     refused: dict[str, None] = {}
     for content in _batches(run.entries()):

@@ -6,8 +6,9 @@ import argparse
 from urllib.parse import quote, urlsplit
 
 from cli import command
-from cli.client import Client, address
+from cli.client import address
 from cli.command import CommandError, Parser, note, say
+from cli.connection import Connection, connect
 from cli.gateway import is_local
 
 ABOUT = """\
@@ -35,11 +36,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    say_address(Client(options.server, options.ca), options.job, options.output)
+    say_address(connect(options), options.job, options.output)
     return 0
 
 
-def say_address(client: Client, job: str | None, output: str) -> None:
+def say_address(client: Connection, job: str | None, output: str) -> None:
     """Prints where this user logs in, and is shown the page of the job."""
     page = f"/jobs/{client.get_job(job).job.id}" if job else ""
     login = client.create_login()

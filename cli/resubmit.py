@@ -6,8 +6,8 @@ import argparse
 import uuid
 
 from cli import command
-from cli.client import Client
 from cli.command import CommandError, Parser, UsageError, note
+from cli.connection import connect
 from cli.run import say_id, say_notes, secret_values
 from scheduler.presentation.job_document import refuses_again
 from scheduler.presentation.render import printable
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 def resubmit(options: argparse.Namespace) -> int:
     if options.job is None:
         raise UsageError("JOB is missing")
-    client = Client(options.server, options.ca)
+    client = connect(options)
     spec = client.get_job(options.job).job.spec
     if refusal := refuses_again(spec, printable(spec.name)):
         raise CommandError(refusal, 4)

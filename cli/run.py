@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cli import command, notes, run_flags
-from cli.client import Client, address
+from cli.client import address
 from cli.command import Parser, UsageError, note, say
+from cli.connection import Connection, connect
 from cli.terminal import ProgressLine
 from scheduler.presentation import views
 from scheduler.presentation.outlook import end_forecast, start_forecast
@@ -73,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
 def submit(options: argparse.Namespace) -> int:
     asked = spec(options)
     secrets = secret_values(options.secret, asked)
-    client = Client(options.server, options.ca)
+    client = connect(options)
     request = pb.SubmitRequest(
         job_id=str(uuid.uuid4()), spec=asked, dry_run=options.dry_run, secrets=secrets
     )
@@ -271,7 +272,7 @@ def _compact_json(words: list[str]) -> str:
     return json.dumps(words, separators=(",", ":"), ensure_ascii=False)
 
 
-def _wait(client: Client, job_id: str) -> int:
+def _wait(client: Connection, job_id: str) -> int:
     """Waits until the job ends. ^C ends only the waiting, not the job."""
     shown = ProgressLine(sys.stderr)
     try:
@@ -287,7 +288,7 @@ def _wait(client: Client, job_id: str) -> int:
     return 0 if job.state == "FINISHED" else job.exit_code or 1
 
 
-def _wait_for_end(client: Client, job_id: str, shown: ProgressLine) -> pb.Job:
+def _wait_for_end(client: Connection, job_id: str, shown: ProgressLine) -> pb.Job:
 
     def lost() -> None:
         shown.clear()

@@ -11,8 +11,8 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 from cli import command
-from cli.client import Client
 from cli.command import CommandError, Parser, UsageError, note
+from cli.connection import Connection, connect
 from cli.harmless import harmless
 from cli.terminal import page, screen
 from scheduler.presentation import records, views
@@ -123,7 +123,7 @@ def show(options: argparse.Namespace) -> int:
         raise UsageError(
             f"jobs and filters exclude each other: leave out {options.jobs[0]!r} or {given[0]}"
         )
-    client = Client(options.server, options.ca)
+    client = connect(options)
     if options.web or options.output.endswith(HTML):
         _show_page(client, options)
         return 0
@@ -141,7 +141,7 @@ def show(options: argparse.Namespace) -> int:
     return answer.exit_code
 
 
-def _show_page(client: Client, options: argparse.Namespace) -> None:
+def _show_page(client: Connection, options: argparse.Namespace) -> None:
     if len(options.jobs) > 1:
         raise UsageError("--web shows the page of one job")
     if options.output.endswith(HTML):
@@ -154,7 +154,7 @@ def _show_page(client: Client, options: argparse.Namespace) -> None:
     opening.say_address(client, options.jobs[0] if options.jobs else None, options.output)
 
 
-def _write_page(client: Client, job: str, file: str) -> None:
+def _write_page(client: Connection, job: str, file: str) -> None:
     from pathlib import Path  # rarely needed, as is the page
 
     from scheduler.presentation.job_page import job_page
@@ -180,7 +180,7 @@ class _Answer:
         self.exit_code = 0
 
 
-def _ask(client: Client, options: argparse.Namespace) -> _Answer:
+def _ask(client: Connection, options: argparse.Namespace) -> _Answer:
     answer = _Answer()
     cluster = client.get_cluster() if options.cluster else None
     found = _get_jobs(client, options, answer) if options.jobs else None
@@ -215,7 +215,9 @@ def request(options: argparse.Namespace) -> pb.ListJobsRequest:
     )
 
 
-def _get_jobs(client: Client, options: argparse.Namespace, answer: _Answer) -> list[pb.GetJobReply]:
+def _get_jobs(
+    client: Connection, options: argparse.Namespace, answer: _Answer
+) -> list[pb.GetJobReply]:
     """Returns the jobs that can be found; of several, the others become remarks."""
     if len(options.jobs) == 1:
         return [client.get_job(options.jobs[0], in_full=True)]
@@ -248,7 +250,7 @@ def _table(listed: pb.ListJobsReply, options: argparse.Namespace, answer: _Answe
 
 
 def _records(
-    client: Client, replies: list[pb.GetJobReply], options: argparse.Namespace, answer: _Answer
+    client: Connection, replies: list[pb.GetJobReply], options: argparse.Namespace, answer: _Answer
 ) -> None:
     for reply in replies:
         if answer.lines and answer.lines[-1]:
@@ -259,7 +261,7 @@ def _records(
             answer.lines += _log(client, reply.job.id)
 
 
-def _not_logged(client: Client, job: pb.Job) -> list[tuple[str, str]]:
+def _not_logged(client: Connection, job: pb.Job) -> list[tuple[str, str]]:
     """What of all that it has logged is not kept: the gateway knows, if there is one."""
     if not job.attempt:
         return []
@@ -272,7 +274,7 @@ def _not_logged(client: Client, job: pb.Job) -> list[tuple[str, str]]:
     return [("not logged", remark) for remark in told.get("remarks", ())]
 
 
-def _log(client: Client, job_id: str) -> list[str]:
+def _log(client: Connection, job_id: str) -> list[str]:
     chunks = list(client.get_logs(pb.GetLogsRequest(job=job_id, tail=LOG_LINES)))
     data = b"".join(chunk.data for chunk in chunks)
     text = harmless(data) if sys.stdout.isatty() else data.decode(errors="replace")
@@ -283,7 +285,7 @@ def _log(client: Client, job_id: str) -> list[str]:
 # --- watching -----------------------------------------------------------------------------------
 
 
-def _watch(client: Client, options: argparse.Namespace) -> None:
+def _watch(client: Connection, options: argparse.Namespace) -> None:
     # A name may select another job once the watched one has ended; an id cannot.
     options.jobs = [client.get_job(job).job.id for job in options.jobs]
     moving = sys.stdout.isatty() and options.output == "table"
@@ -307,7 +309,7 @@ def _watch(client: Client, options: argparse.Namespace) -> None:
 
 
 def _changes(
-    client: Client, wanted: pb.ListJobsRequest, tick_seconds: float | None
+    client: Connection, wanted: pb.ListJobsRequest, tick_seconds: float | None
 ) -> Iterator[None]:
     """Yields whenever the list changes, the scheduler disappears, or a tick ends."""
     news: SimpleQueue[CommandError | None] = SimpleQueue()

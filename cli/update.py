@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from cli import command
-from cli.client import Client
 from cli.command import Parser, UsageError, say
+from cli.connection import connect
 from scheduler.presentation import records, views
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -77,7 +77,7 @@ def update(options: argparse.Namespace) -> int:
         raise UsageError(
             "nothing to change: give --hold, --release, --priority, --max_epochs or --annotate"
         )
-    client = Client(options.server, options.ca)
+    client = connect(options)
     updated = []
 
     def update_one(job: str) -> None:

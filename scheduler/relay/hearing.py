@@ -56,7 +56,7 @@ class Ears:
         self._take_word = take_word
         self._answer, self._open_file, self._take, self._lose = answer, open_file, take, lose
         self._selector = selectors.DefaultSelector()
-        self._connections: dict[socket.socket, Connection] = {}
+        self._connections: dict[socket.socket, HeardConnection] = {}
         self._dropped = 0
         self._listens_again_at = 0.0
         listener.setblocking(False)
@@ -152,11 +152,11 @@ class Ears:
             return True
         with contextlib.suppress(OSError):
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = self._connections[peer] = Connection(peer, self._open_file)
+        connection = self._connections[peer] = HeardConnection(peer, self._open_file)
         self._selector.register(peer, selectors.EVENT_READ, lambda: self._serve(peer, connection))
         return True
 
-    def _serve(self, peer: socket.socket, connection: Connection) -> bool:
+    def _serve(self, peer: socket.socket, connection: HeardConnection) -> bool:
         try:
             goes_on = connection.step(self._answer)
         except (OSError, BrokenRequest):
@@ -178,7 +178,7 @@ class Ears:
         peer.close()
 
 
-class Connection:
+class HeardConnection:
     def __init__(self, peer: socket.socket, open_file: Opening) -> None:
         self._peer, self._reader = peer, RequestReader(open_file)
         self.unsent = bytearray()

@@ -1,0 +1,53 @@
+"""What the commands talk to: a scheduler, or what stands in for one.
+
+`connect` chooses by the context; no command asks what it got.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from cli.client import PAUSES_SECONDS, Client
+from scheduler.v1 import scheduler_pb2 as pb
+
+
+class Connection(Protocol):
+    """Each method raises CommandError (with the exit code) for whatever goes wrong; a CallError if
+    there is a status by which the caller decides, such as UNAVAILABLE."""
+
+    server: str  # as messages name it
+    ca: str  # of the server, and of its gateway; "": not encrypted
+    token: str  # what the gateway is asked with
+    is_token_local: bool  # whether it may be told only to processes of root's, or our own
+
+    def submit(
+        self, request: pb.SubmitRequest, pauses: Sequence[float] = PAUSES_SECONDS
+    ) -> pb.SubmitReply: ...
+
+    def get_job(self, job: str, in_full: bool = False) -> pb.GetJobReply: ...
+
+    def list_jobs(self, request: pb.ListJobsRequest) -> pb.ListJobsReply: ...
+
+    def cancel_job(self, job: str, graceful: bool) -> pb.CancelJobReply: ...
+
+    def update_job(self, request: pb.UpdateJobRequest) -> pb.Job: ...
+
+    def get_cluster(self) -> pb.Cluster: ...
+
+    def create_login(self) -> pb.CreateLoginReply: ...
+
+    def get_logs(self, request: pb.GetLogsRequest, wait: bool = False) -> Iterator[pb.LogChunk]: ...
+
+    def watch_jobs(
+        self,
+        request: pb.ListJobsRequest,
+        lost: Callable[[], None],
+        pause: float = PAUSES_SECONDS[-1],
+    ) -> Iterator[pb.ListJobsReply]: ...
+
+
+def connect(options: argparse.Namespace) -> Connection:
+    """`options`: of any command; see `Parser.add_common`."""
+    return Client(options.server, options.ca)
