@@ -68,6 +68,7 @@ ELSEWHERE = {
     "scheduler/daemon/token_commands.py": ("e2e/test_tokens.py", "commands on a daemon's files"),
     "scheduler/gateway/daemon_calls.py": ("gateway/test_command.py", "a daemon that is away"),
     "scheduler/gateway/api/curves.py": ("gateway/api/test_series_endpoints.py", "an answer"),
+    "scheduler/gateway/api/schemas.py": ("gateway/api/test_openapi.py", "what a document says"),
     "scheduler/gateway/api/job_metrics.py": ("gateway/api/test_experiment_endpoints.py", "a table"),
     "scheduler/gateway/series/limits.py": ("gateway/series/test_intake.py", "values"),
     "scheduler/gateway/series/series_file.py": ("gateway/series/test_series_store.py", "a store"),

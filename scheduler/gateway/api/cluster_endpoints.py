@@ -9,6 +9,15 @@ from dataclasses import fields
 from typing import Any
 
 from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
+from scheduler.gateway.api.schemas import (
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    NUMBER_OR_NULL,
+    STRING,
+    list_of,
+    object_of,
+)
 from scheduler.gateway.events import fact_record
 from scheduler.gateway.gpu_history import KEPT_SECONDS, STEP_SECONDS, Sums
 from scheduler.presentation import records
@@ -112,18 +121,9 @@ async def _cluster(asked: Asked) -> pb.Cluster:
 FACTS, FACTS_MAX = 100, 1000
 
 
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _list(**properties: Any) -> dict[str, Any]:
-    return {"type": "array", "items": _object(**properties)}
-
-
-_STRING, _NUMBER = {"type": "string"}, {"type": "number"}
-_NUMBERS = {"type": "array", "items": _NUMBER}
-_KNOWN = {"type": "array", "items": {"type": ["number", "null"]}}  # null: it was not known
-_USERS = {"type": "array", "items": {"$ref": "#/components/schemas/user"}}
+_NUMBERS = list_of(NUMBER)
+_KNOWN = list_of(NUMBER_OR_NULL)  # null: it was not known
+_USERS = list_of({"$ref": "#/components/schemas/user"})
 
 ENDPOINTS = (
     Endpoint(
@@ -154,9 +154,9 @@ ENDPOINTS = (
         show_gpu_history,
         "What GPUs did in the last hours, as columns: sums of memory, and the mean of `busy` (0 to "
         "1). The gateway asks once a minute while events are followed; null: not known.",
-        _object(
-            step_seconds=_NUMBER,
-            kept_seconds=_NUMBER,
+        object_of(
+            step_seconds=NUMBER,
+            kept_seconds=NUMBER,
             at=_NUMBERS,
             gpus=_NUMBERS,
             memory_mib=_NUMBERS,
@@ -171,26 +171,28 @@ ENDPOINTS = (
         "/users",
         list_users,
         "The users that have live jobs.",
-        {"type": "object", "properties": {"users": _USERS}, "required": ["users"]},
+        object_of(users=_USERS),
     ),
     Endpoint(
         "GET",
         "/usage",
         show_usage,
         "GPU-seconds by day (UTC), user and project: of the last 30 days, if nothing is said.",
-        _object(
-            days=_list(
-                day=_STRING,
-                user=_STRING,
-                project=_STRING,
-                gpu_seconds=_NUMBER,
-                run_seconds=_NUMBER,
-                runs={"type": "integer"},
+        object_of(
+            days=list_of(
+                object_of(
+                    day=STRING,
+                    user=STRING,
+                    project=STRING,
+                    gpu_seconds=NUMBER,
+                    run_seconds=NUMBER,
+                    runs=INTEGER,
+                )
             ),
-            first_day=_STRING,
-            last_day=_STRING,
-            counted_since=_NUMBER,
-            cut={"type": "boolean"},
+            first_day=STRING,
+            last_day=STRING,
+            counted_since=NUMBER,
+            cut=BOOLEAN,
         ),
         (
             Parameter("first_day", "e.g. 2026-11-20"),
@@ -204,22 +206,24 @@ ENDPOINTS = (
         "/policies",
         list_policies,
         "The policies, and by which one the daemon plans.",
-        _object(policies=_list(name=_STRING, summary=_STRING, active={"type": "boolean"})),
+        object_of(policies=list_of(object_of(name=STRING, summary=STRING, active=BOOLEAN))),
     ),
     Endpoint(
         "GET",
         "/facts",
         list_facts,
         "What has happened last, to all jobs; oldest first. What happens from now on: /events.",
-        _object(
-            facts=_list(
-                number={"type": "integer"},
-                at=_NUMBER,
-                kind=_STRING,
-                job_id=_STRING,
-                attempt={"type": "integer"},
-                text=_STRING,
-                data={"type": "object"},
+        object_of(
+            facts=list_of(
+                object_of(
+                    number=INTEGER,
+                    at=NUMBER,
+                    kind=STRING,
+                    job_id=STRING,
+                    attempt=INTEGER,
+                    text=STRING,
+                    data={"type": "object"},
+                )
             )
         ),
         (Parameter("limit", f"so many; default {FACTS}", "integer", False, 1, FACTS_MAX),),

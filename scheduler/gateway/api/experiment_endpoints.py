@@ -13,6 +13,17 @@ from typing import Any
 from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
 from scheduler.gateway.api.job_endpoints import label_pair
 from scheduler.gateway.api.job_metrics import metrics_of, sent
+from scheduler.gateway.api.schemas import (
+    ANY,
+    BOOLEAN,
+    INTEGER,
+    NUMBER_OR_NULL,
+    STEP,
+    STRING,
+    list_of,
+    map_of,
+    object_of,
+)
 from scheduler.gateway.problems import Problem
 from scheduler.gateway.series.series_store import SeriesStore
 from scheduler.gateway.series.summaries import JobSummary
@@ -232,20 +243,8 @@ def comparison_of(store: SeriesStore | None, jobs: Sequence[pb.Job], everything:
 # --- what there is ------------------------------------------------------------------------------
 
 
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _list(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-_STRING, _INTEGER, _BOOLEAN = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
-_NUMBER = {"type": ["number", "null"]}
-_STEP = {"type": ["integer", "null"]}
-_ANY: dict[str, Any] = {}  # any JSON
-_METRIC = _object(
-    last=_ANY, min=_ANY, max=_ANY, last_step=_STEP, min_step=_STEP, max_step=_STEP, points=_INTEGER
+_METRIC = object_of(
+    last=ANY, min=ANY, max=ANY, last_step=STEP, min_step=STEP, max_step=STEP, points=INTEGER
 )
 
 COMPARED = (
@@ -259,16 +258,16 @@ ENDPOINTS = (
         list_experiments,
         "A table with a row for each job: what was set for it, what it logged, and what that came "
         "to. Yours, or with `all_users` those of all users.",
-        _object(
-            columns=_list(_STRING),
-            known=_list(_object(name=_STRING, jobs=_INTEGER, different=_INTEGER)),
-            rows=_list(
-                _object(id=_STRING, name=_STRING, state=_STRING, star=_BOOLEAN, values=_list(_ANY))
+        object_of(
+            columns=list_of(STRING),
+            known=list_of(object_of(name=STRING, jobs=INTEGER, different=INTEGER)),
+            rows=list_of(
+                object_of(id=STRING, name=STRING, state=STRING, star=BOOLEAN, values=list_of(ANY))
             ),
-            total=_INTEGER,
-            not_looked_at=_INTEGER,
-            next_cursor=_STRING,
-            remarks=_list(_STRING),
+            total=INTEGER,
+            not_looked_at=INTEGER,
+            next_cursor=STRING,
+            remarks=list_of(STRING),
         ),
         (
             Parameter("all_users", "the jobs of all users", "boolean"),
@@ -296,36 +295,36 @@ ENDPOINTS = (
         compare,
         "Jobs compared: what was set differently, and what each metric that at least two of them "
         "have has come to. Values are by the id of the job.",
-        _object(
-            jobs=_list(
-                _object(
-                    id=_STRING,
-                    name=_STRING,
-                    user=_STRING,
-                    project=_STRING,
-                    experiment=_STRING,
-                    state=_STRING,
-                    submitted_at=_NUMBER,
-                    started_at=_NUMBER,
-                    ended_at=_NUMBER,
-                    epochs_done=_INTEGER,
-                    description=_STRING,
-                    attempts={**_list(_INTEGER), "description": "those that have logged"},
+        object_of(
+            jobs=list_of(
+                object_of(
+                    id=STRING,
+                    name=STRING,
+                    user=STRING,
+                    project=STRING,
+                    experiment=STRING,
+                    state=STRING,
+                    submitted_at=NUMBER_OR_NULL,
+                    started_at=NUMBER_OR_NULL,
+                    ended_at=NUMBER_OR_NULL,
+                    epochs_done=INTEGER,
+                    description=STRING,
+                    attempts={**list_of(INTEGER), "description": "those that have logged"},
                 )
             ),
-            config=_list(
-                _object(key=_STRING, differs=_BOOLEAN, values={"type": "object"}),
+            config=list_of(
+                object_of(key=STRING, differs=BOOLEAN, values={"type": "object"}),
             ),
-            equal=_INTEGER,
-            metrics=_list(
-                _object(
-                    name=_STRING,
+            equal=INTEGER,
+            metrics=list_of(
+                object_of(
+                    name=STRING,
                     rises={"type": ["boolean", "null"], "description": "null: it is no result"},
-                    values={"type": "object", "additionalProperties": _METRIC},
+                    values=map_of(_METRIC),
                 )
             ),
-            code=_STRING,
-            remarks=_list(_STRING),
+            code=STRING,
+            remarks=list_of(STRING),
         ),
         COMPARED,
     ),

@@ -10,6 +10,15 @@ from typing import Any
 import msgspec
 
 from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
+from scheduler.gateway.api.schemas import (
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    STRING,
+    list_of,
+    map_of,
+    object_of,
+)
 from scheduler.gateway.problems import Problem
 from scheduler.presentation import metrics_view, outlook, records, story, views
 from scheduler.presentation.job_document import DocumentError, refuses_again, spec_from
@@ -209,16 +218,12 @@ async def update(asked: Asked) -> Any:
 # --- what there is ------------------------------------------------------------------------------
 
 
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-_STRING, _STRINGS = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
-_SUBMITTED = _object(job=_JOB, notes=_STRINGS)
+_STRINGS = list_of(STRING)
+_SUBMITTED = object_of(job=_JOB, notes=_STRINGS)
 _SUBMITTED["properties"] |= {
     "command": _STRINGS,
-    "env": {"type": "object", "additionalProperties": _STRING},
-    "gpus": _STRING,
+    "env": map_of(STRING),
+    "gpus": STRING,
 }
 
 ENDPOINTS = (
@@ -227,12 +232,12 @@ ENDPOINTS = (
         "/jobs",
         list_jobs,
         "Lists jobs, newest first: yours, or with `all_users` those of all users.",
-        _object(
-            jobs={"type": "array", "items": _JOB},
-            total={"type": "integer"},
+        object_of(
+            jobs=list_of(_JOB),
+            total=INTEGER,
             remarks=_STRINGS,
-            next_cursor=_STRING,
-            events=_STRING,
+            next_cursor=STRING,
+            events=STRING,
         ),
         (
             Parameter("all_users", "the jobs of all users", "boolean"),
@@ -256,23 +261,15 @@ ENDPOINTS = (
         show_job,
         "Everything about a job: by id, end of an id, or name. `text` has the words of "
         "`scheduler-state JOB`.",
-        _object(
+        object_of(
             job=_JOB,
-            text=_object(
-                title=_STRING,
-                remark=_STRING,
+            text=object_of(
+                title=STRING,
+                remark=STRING,
                 fields=_FIELDS,
                 options=_FIELDS,
                 learned=_FIELDS,
-                story={
-                    "type": "array",
-                    "items": _object(
-                        at={"type": "number"},
-                        clock=_STRING,
-                        attempt={"type": "integer"},
-                        text=_STRING,
-                    ),
-                },
+                story=list_of(object_of(at=NUMBER, clock=STRING, attempt=INTEGER, text=STRING)),
             ),
         ),
     ),
@@ -282,7 +279,7 @@ ENDPOINTS = (
         "/jobs/{job}/cancel",
         cancel,
         "Ends a job now, or with `graceful` at the end of its epoch.",
-        _object(job=_JOB, already_ended={"type": "boolean"}, text=_STRING),
+        object_of(job=_JOB, already_ended=BOOLEAN, text=STRING),
         body=CancelBody,
     ),
     Endpoint(
@@ -299,7 +296,7 @@ ENDPOINTS = (
         "/jobs/{job}",
         update,
         "Changes the priority of a job, holds or releases it, or changes how many epochs it has.",
-        _object(job=_JOB, text=_STRING),
+        object_of(job=_JOB, text=STRING),
         body=UpdateBody,
     ),
 )

@@ -14,6 +14,7 @@ from starlette.responses import FileResponse
 from scheduler.gateway.api.curves import POINTS, CurveChoice, curves
 from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
 from scheduler.gateway.api.job_metrics import described, metrics_by_name, metrics_of, record, sent
+from scheduler.gateway.api.schemas import INTEGER, NUMBER, STEP, STRING, list_of, map_of, object_of
 from scheduler.gateway.problems import Problem
 from scheduler.gateway.series import downsampling
 from scheduler.gateway.series.reading import (
@@ -170,34 +171,24 @@ def _nanoseconds(seconds: float | None) -> int | None:
 # --- what there is to ask -----------------------------------------------------------------------
 
 
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _list(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-_STRING, _INTEGER, _NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
-_STEP = {"type": ["integer", "null"]}
 _VALUE = {"type": ["number", "string", "boolean", "null"], "description": "also NaN, Infinity"}
 _DESCRIBED: dict[str, Any] = {
     "name": {"type": "string", "description": "as in /experiments and /compare"},
-    "measurement": _STRING,
-    "field": _STRING,
-    "tags": {"type": "object", "additionalProperties": _STRING},
+    "measurement": STRING,
+    "field": STRING,
+    "tags": map_of(STRING),
     "kind": {"type": "string", "enum": ["float", "integer", "boolean", "string"]},
 }
-_CURVES = _object(
+_CURVES = object_of(
     points_max={"type": "integer", "description": "less than asked for, if that was too many"},
-    curves=_list(
-        _object(
-            job=_STRING,
+    curves=list_of(
+        object_of(
+            job=STRING,
             **_DESCRIBED,
             points={"type": "integer", "description": "before they were thinned out"},
-            times={**_list(_NUMBER), "description": "seconds since 1970"},
-            steps={"type": ["array", "null"], "items": _STEP, "description": "null: none has one"},
-            values=_list(_VALUE),
+            times={**list_of(NUMBER), "description": "seconds since 1970"},
+            steps={"type": ["array", "null"], "items": STEP, "description": "null: none has one"},
+            values=list_of(_VALUE),
         )
     ),
 )
@@ -216,28 +207,27 @@ _CHOICE = (
     ),
 )
 
-_ARTIFACTS = _list(_object(path=_STRING, size=_INTEGER, sha256=_STRING, at=_NUMBER))
-_COUNTS = {"type": "object", "additionalProperties": _INTEGER}
-_TEXTS = {"type": "object", "additionalProperties": _STRING}
-_RECORD = _object(
-    job=_STRING,
+_ARTIFACTS = list_of(object_of(path=STRING, size=INTEGER, sha256=STRING, at=NUMBER))
+_COUNTS = map_of(INTEGER)
+_TEXTS = map_of(STRING)
+_RECORD = object_of(
+    job=STRING,
     params=_TEXTS,
     tags=_TEXTS,
-    description=_STRING,
-    metrics={
-        "type": "object",
-        "additionalProperties": _object(
+    description=STRING,
+    metrics=map_of(
+        object_of(
             last=_VALUE,
             min=_VALUE,
             max=_VALUE,
-            last_step=_STEP,
-            min_step=_STEP,
-            max_step=_STEP,
-            points=_INTEGER,
-        ),
-    },
+            last_step=STEP,
+            min_step=STEP,
+            max_step=STEP,
+            points=INTEGER,
+        )
+    ),
     artifacts=_ARTIFACTS,
-    remarks={**_list(_STRING), "description": "of what was refused or lost, as a sentence each"},
+    remarks={**list_of(STRING), "description": "of what was refused or lost, as a sentence each"},
     refused={**_COUNTS, "description": "what was not kept: how much, by reason"},
     lost={**_COUNTS, "description": "what never arrived: how many entries, by reason"},
 )
@@ -274,23 +264,23 @@ ENDPOINTS = (
         "/jobs/{job}/series",
         list_series,
         "The metrics of a job, and what each has come to.",
-        _object(
-            job=_STRING,
-            job_name=_STRING,
-            user=_STRING,
-            remarks=_list(_STRING),
-            series=_list(
-                _object(
+        object_of(
+            job=STRING,
+            job_name=STRING,
+            user=STRING,
+            remarks=list_of(STRING),
+            series=list_of(
+                object_of(
                     **_DESCRIBED,
                     last=_VALUE,
                     min=_VALUE,
                     max=_VALUE,
-                    last_step=_STEP,
-                    min_step=_STEP,
-                    max_step=_STEP,
-                    points=_INTEGER,
-                    attempts=_list(_INTEGER),
-                    last_at=_NUMBER,
+                    last_step=STEP,
+                    min_step=STEP,
+                    max_step=STEP,
+                    points=INTEGER,
+                    attempts=list_of(INTEGER),
+                    last_at=NUMBER,
                 )
             ),
         ),
@@ -308,7 +298,7 @@ ENDPOINTS = (
         "/jobs/{job}/artifacts",
         list_artifacts,
         "The files that a job has logged.",
-        _object(job=_STRING, artifacts=_ARTIFACTS),
+        object_of(job=STRING, artifacts=_ARTIFACTS),
     ),
     Endpoint(
         "GET",

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
+from scheduler.gateway.api.schemas import INTEGER, STRING, list_of, object_of
 from scheduler.gateway.problems import Problem
 from scheduler.gateway.series.intake import NEXT_MAX, SentEntries, Taken
 from scheduler.gateway.series.series_writer import TakenLater
@@ -113,8 +114,6 @@ def unpacked(body: bytes, encoding: str) -> bytes:
     return content
 
 
-_INTEGER, _STRING = {"type": "integer"}, {"type": "string"}
-
 ENDPOINTS = (
     Endpoint(
         "POST",
@@ -122,15 +121,7 @@ ENDPOINTS = (
         take_entries,
         "Takes entries of a spool, one JSON object in a line, of the job whose token is shown. "
         "All before `next` are on disk; those that were sent before are skipped.",
-        {
-            "type": "object",
-            "properties": {
-                "next": _INTEGER,
-                "refused": _INTEGER,
-                "reasons": {"type": "array", "items": {"type": "string"}},
-            },
-            "required": ["next", "refused", "reasons"],
-        },
+        object_of(next=INTEGER, refused=INTEGER, reasons=list_of(STRING)),
         (
             Parameter("attempt", "of the job", "integer"),
             Parameter("spool", "which one: entries of each are numbered from 0 on"),
@@ -144,11 +135,7 @@ ENDPOINTS = (
         take_artifact,
         "Takes a file that the job whose token is shown has logged, under this path. It is on disk "
         "when the answer comes, and replaces an earlier one.",
-        {
-            "type": "object",
-            "properties": {"path": _STRING, "size": _INTEGER, "sha256": _STRING},
-            "required": ["path", "size", "sha256"],
-        },
+        object_of(path=STRING, size=INTEGER, sha256=STRING),
         (Parameter("attempt", "of the job", "integer"),),
         content="application/octet-stream",
     ),
@@ -158,15 +145,7 @@ ENDPOINTS = (
         add_entries,
         "Adds to what a job of the caller's has logged: entries as above, of none of its attempts. "
         "The same point again is one.",
-        {
-            "type": "object",
-            "properties": {
-                "job": _STRING,
-                "refused": _INTEGER,
-                "reasons": {"type": "array", "items": _STRING},
-            },
-            "required": ["job", "refused", "reasons"],
-        },
+        object_of(job=STRING, refused=INTEGER, reasons=list_of(STRING)),
         content=NDJSON,
     ),
 )
