@@ -17,8 +17,8 @@ import pytest
 from scheduler.access.identity import user_token
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.browser.visitor import Visitor, visitor
-from tests.gateway.serving_http import Gateway, Served, gateway
-from tests.serving import SECRET, Serving, by, of, serving
+from tests.gateway.serving_http import Gateway, Served, served_for
+from tests.serving import SECRET, Serving, by, of
 from tests.support import eventually
 
 if TYPE_CHECKING:
@@ -76,12 +76,8 @@ class Site:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("gateway")
-    with (
-        serving(tmp_path_factory.mktemp("daemon")) as daemon,
-        gateway(f"127.0.0.1:{daemon.server.port}", "--folder", str(folder)) as made,
-    ):
-        yield Served(daemon, made)
+    with served_for(tmp_path_factory) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

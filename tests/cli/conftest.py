@@ -11,6 +11,7 @@ import pytest
 from cli import cancel, compare, logs, metrics, resubmit, run, state, update
 from cli import open as opening
 from scheduler.access.identity import user_token
+from tests.gateway.serving_http import Gateway, gateway
 from tests.serving import SECRET, Serving, serving
 
 MAINS = {
@@ -57,4 +58,12 @@ def command(
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     with serving(tmp_path) as made:
         monkeypatch.setenv("SCHEDULER_SERVER", f"127.0.0.1:{made.server.port}")
+        yield made
+
+
+@pytest.fixture
+def pages(server: Serving, tmp_path: Path) -> Iterator[Gateway]:
+    """A gateway in front of the server, which tells the commands of it."""
+    with gateway(f"127.0.0.1:{server.server.port}", "--folder", str(tmp_path)) as made:
+        server.url = made.url
         yield made

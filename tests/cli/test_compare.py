@@ -1,24 +1,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.cli.conftest import Command, Done
 from tests.gateway.series.delivering import entries, metric
-from tests.gateway.serving_http import Gateway, gateway
+from tests.gateway.serving_http import Gateway
 from tests.serving import Serving
-
-
-@pytest.fixture
-def pages(server: Serving, tmp_path: Path) -> Iterator[Gateway]:
-    with gateway(f"127.0.0.1:{server.server.port}", "--folder", str(tmp_path)) as made:
-        server.url = made.url
-        yield made
 
 
 def trained(server: Serving, pages: Gateway, name: str, *records: Any, **spec: Any) -> str:

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +11,8 @@ from scheduler.presentation.render import width
 from tests.cli.conftest import Command
 from tests.cli.test_compare import trained
 from tests.gateway.series.delivering import NOW_NS, SECOND, entries, metric
-from tests.gateway.serving_http import Gateway, gateway
+from tests.gateway.serving_http import Gateway
 from tests.serving import Serving
-
-
-@pytest.fixture
-def pages(server: Serving, tmp_path: Path) -> Iterator[Gateway]:
-    with gateway(f"127.0.0.1:{server.server.port}", "--folder", str(tmp_path)) as made:
-        server.url = made.url
-        yield made
 
 
 def run(server: Serving, pages: Gateway, name: str, factor: float = 1.0) -> str:

@@ -13,8 +13,7 @@ import pytest
 
 from scheduler.core.model import Job
 from tests.clients.tracked_job import TRAININGS, python_with
-from tests.gateway.serving_http import Served, gateway
-from tests.serving import serving
+from tests.gateway.serving_http import Served, served_for
 from tests.support import DEADLINE_SECONDS
 
 SHELL = shutil.which("influx")
@@ -23,12 +22,8 @@ needs_shell = pytest.mark.skipif(SHELL is None, reason="needs Debian's influxdb-
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("gateway")
-    with (
-        serving(tmp_path_factory.mktemp("daemon")) as daemon,
-        gateway(f"127.0.0.1:{daemon.server.port}", "--folder", str(folder)) as made,
-    ):
-        yield Served(daemon, made)
+    with served_for(tmp_path_factory) as made:
+        yield made
 
 
 def submitted(served: Served, name: str) -> Job:

@@ -22,19 +22,14 @@ from scheduler.gpus.usage import LIBRARY, GpuReading, Process, Usage
 from scheduler.relay.delivery import Link
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
-from tests.gateway.serving_http import Served, gateway
-from tests.serving import serving
+from tests.gateway.serving_http import Served, served_for
 from tests.support import Daemon, eventually
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("gateway")
-    with (
-        serving(tmp_path_factory.mktemp("daemon")) as daemon,
-        gateway(f"127.0.0.1:{daemon.server.port}", "--folder", str(folder)) as made,
-    ):
-        yield Served(daemon, made)
+    with served_for(tmp_path_factory) as made:
+        yield made
 
 
 class LossyLink(Link):

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import pytest
 
 from scheduler.access.identity import user_token
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.kube.certificates import Authority
-from tests.serving import SECRET, Serving, by
+from tests.serving import SECRET, Serving, by, serving
 from tests.support import BIN, DEADLINE_SECONDS, eventually
 
 
@@ -144,3 +145,14 @@ def gateway(server: str, *flags: str, listen: str = "127.0.0.1:0") -> Iterator[G
 
 def trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.certificate))
+
+
+@contextmanager
+def served_for(module: pytest.TempPathFactory) -> Iterator[Served]:
+    """One for all tests of a module: each makes its own jobs."""
+    folder = module.mktemp("gateway")
+    with (
+        serving(module.mktemp("daemon")) as daemon,
+        gateway(f"127.0.0.1:{daemon.server.port}", "--folder", str(folder)) as made,
+    ):
+        yield Served(daemon, made)

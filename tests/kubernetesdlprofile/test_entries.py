@@ -18,8 +18,8 @@ from kubernetesdlprofile.entries import EntrySender
 from scheduler.relay import entries as relay_entries
 from tests.kubernetesdlprofile.conftest import JOB_ID, Environment, Run, Start
 from tests.kubernetesdlprofile.test_snippets import OPEN_NAMES, SNIPPETS
+from tests.relay.beside import Beside
 from tests.relay.receiver import TOKEN, Receiver
-from tests.relay.test_program import Beside
 from tests.support import eventually
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,6 @@ import pytest
 from scheduler.relay.artifacts import ArtifactDelivery, Outbox
 from scheduler.relay.delivery import Link
 from tests.relay.receiver import TOKEN, Receiver
-
-
-@pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
-    made = Receiver(tmp_path).start()
-    yield made
-    made.kill()
 
 
 def keep(outbox: Outbox, path: str, data: bytes) -> bool:

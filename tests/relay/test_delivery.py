@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -102,13 +102,6 @@ def test_what_it_does_not_understand_is_kept_and_said_once(
 def test_pauses_grow_while_nothing_can_be_reached(spool: Spool) -> None:
     delivery = Delivery(spool, Link("http://127.0.0.1:1", "t"), 3, "x", lambda _: None)
     assert [delivery.step() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
-
-
-@pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
-    made = Receiver(tmp_path).start()
-    yield made
-    made.kill()
 
 
 def test_a_thread_delivers_as_it_comes(spool: Spool, receiver: Receiver) -> None:

@@ -6,31 +6,16 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.relay.beside import Beside
 from tests.relay.receiver import Receiver
-from tests.relay.test_program import Beside
 from tests.support import eventually
 
 MEMORY_KIB_MAX = 20_000
 PORTION = 25_000
-
-
-@pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
-    made = Receiver(tmp_path).start()
-    yield made
-    made.kill()
-
-
-@pytest.fixture
-def beside(tmp_path: Path, receiver: Receiver) -> Iterator[Beside]:
-    made = Beside(tmp_path / "job" / "1", receiver.url, linger_seconds=60.0)
-    yield made
-    made.close()
 
 
 def said(folder: Path) -> str:

@@ -19,13 +19,6 @@ from tests.relay.receiver import TOKEN, Receiver
 from tests.support import eventually
 
 
-@pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
-    made = Receiver(tmp_path).start()
-    yield made
-    made.kill()
-
-
 class Sidecar:
     def __init__(self, folder: Path, gateway: str, **settings: Any) -> None:
         with socket.socket() as probe:
