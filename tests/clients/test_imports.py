@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command, command, server
-from tests.cli.test_metrics_export import demo, pages, summary
+from tests.cli.conftest import Command, command, pages, server
+from tests.cli.test_metrics_export import demo, summary
 from tests.clients.tracked_job import python_with
 from tests.gateway.serving_http import Gateway
 from tests.serving import Serving
