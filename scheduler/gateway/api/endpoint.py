@@ -59,9 +59,13 @@ class Asked:
 
     @property
     def series(self) -> SeriesStore:
-        if self.kept_series is None or not self.kept_series.is_open:
-            raise Problem(503, "this gateway keeps no series: its log says why")
-        return self.kept_series
+        return open_series(self.kept_series)
+
+
+def open_series(kept: SeriesStore | None) -> SeriesStore:
+    if kept is None or not kept.is_open:
+        raise Problem(503, "this gateway keeps no series: its log says why")
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from scheduler.gateway.api.endpoint import open_series
 from scheduler.gateway.api.tracking_endpoints import unpacked
 from scheduler.gateway.auth import Auth, KnownCaller
 from scheduler.gateway.influx import go_json, parser, queries
@@ -75,12 +76,6 @@ class InfluxEndpoints:
     async def _flux(self, request: Request) -> Response:
         raise Problem(501, "Flux is not served: /query takes InfluxQL")
 
-    @property
-    def _series(self) -> SeriesStore:
-        if self.kept_series is None or not self.kept_series.is_open:
-            raise Problem(503, "this gateway keeps no series: its log says why")
-        return self.kept_series
-
     # --- queries --------------------------------------------------------------------------------
 
     async def _query(self, request: Request) -> Response:
@@ -100,7 +95,7 @@ class InfluxEndpoints:
     async def _answered(
         self, caller: KnownCaller, statements: list[Statement], given: Mapping[str, str]
     ) -> Response:
-        series = self._series
+        series = open_series(self.kept_series)
         form = _form(given)
         if self._waiting >= WAITING_MAX:
             raise Problem(503, f"{WAITING_MAX} queries wait already: try again")
@@ -132,7 +127,7 @@ class InfluxEndpoints:
 
     async def _write(self, request: Request) -> Response:
         caller = await self.auth.caller(request)
-        series = self._series
+        series = open_series(self.kept_series)
         precision = _PRECISIONS.get(request.query_params.get("precision", ""))
         if precision is None:
             raise Problem(400, "precision must be one of ns, us, ms, s")
