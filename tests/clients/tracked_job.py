@@ -198,13 +198,15 @@ class TrackedJob:
 
 
 @contextlib.contextmanager
-def tracked_job(folder: Path) -> Iterator[TrackedJob]:
+def tracked_job(folder: Path, **settings: str) -> Iterator[TrackedJob]:
+    """`settings`: of the gateway."""
     daemon = Daemon(folder / "state", "1x16384")
     daemon.environment = {
         "SCHEDULER_GATEWAY__LISTEN": "127.0.0.1:0",
         # Nobody may not pass the folders of tests.
         "SCHEDULER_GATEWAY__USER": pwd.getpwuid(os.geteuid()).pw_name,
         "SCHEDULER_HEARTBEAT_SECONDS": "1",
+        **{f"SCHEDULER_GATEWAY__{name.upper()}": value for name, value in settings.items()},
     }
     daemon.start()
     gate, code = Gate(folder / "gate"), folder / "code"
