@@ -63,8 +63,8 @@ def _check(chosen: Sequence[tuple[str, Metric]]) -> None:
     if len(chosen) > 1 and read > READ_MAX:
         raise Problem(
             400,
-            f"there are {read} points in these {len(chosen)} curves, and an answer is computed from at "
-            f"most {READ_MAX}: ask for fewer jobs or names",
+            f"there are {read} points in these {len(chosen)} curves, and an answer is computed "
+            f"from at most {READ_MAX}: ask for fewer jobs or names",
             "name",
         )
 
