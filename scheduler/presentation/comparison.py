@@ -186,11 +186,15 @@ STEERING = 2  # from this subject on, a metric is no result
 def by_subject(name: str) -> tuple[int, str]:
     """Orders metrics: what a training is judged by, other results, how it was steered, what its
     machine did."""
-    if name.startswith(("system.", "scheduler_")):
+    if is_of_machine(name):
         return STEERING + 1, name
     if _STEERING.fullmatch(name.lower()):
         return STEERING, name
     return int(not (rises(name) or _JUDGED.search(name.lower()))), name
+
+
+def is_of_machine(name: str) -> bool:
+    return name.startswith(("system.", "scheduler_"))
 
 
 _JUDGED = re.compile(r"loss|err|perplexity|ppl|wer|cer|mse|mae|rmse|nll|fid")

@@ -9,11 +9,13 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from scheduler.presentation.comparison import is_of_machine
 from scheduler.presentation.records import Record
 from scheduler.presentation.render import Cell, Column, Screen, printable, table, width
 from scheduler.presentation.views import SHORT
 
 NO_DIFFERENCES = "no differences"
+ONLY_OF_MACHINES = "but in how fast they ran, or what their machines did: --metrics shows it"
 ABSENT = "\N{EN DASH}"
 _JOB_LEAST, _LABEL_LEAST, _LABEL_MOST = 14, 12, 40  # columns of the screen
 _STATISTICS = (("last", "last_step"), ("min", "min_step"), ("max", "max_step"))
@@ -33,13 +35,15 @@ def comparison(record: Record, sections: Sections, screen: Screen) -> list[str]:
     config = _config(record) if sections.config else []
     metrics = _metrics(record, sections.everything) if sections.metrics else []
     code = [f"code  {record['code']}"] if sections.code else []
-    differ = len(config) + len(metrics)
     lines = []
-    if not differ:
+    if not (config or metrics):
         if sections.config or sections.metrics:
             code = code if sections.everything else []
             lines.append(_nothing(sections, len(jobs)))
         return lines + code
+    if sections == Sections() and not config and all(row.of_machine for row in metrics):
+        # No two runs take the same time: people who ask for differences mean others.
+        return [NO_DIFFERENCES, ONLY_OF_MACHINES]
     rows = [*_titled("config", config), *_titled("metrics", metrics)]
     for block in _blocks(rows, len(jobs), screen):
         lines += [*_block(jobs, rows, block, screen), ""]
@@ -65,6 +69,7 @@ class _Row(NamedTuple):
     dim: bool = False  # the same in all jobs
     best: Sequence[bool] = ()  # of each job
     title: bool = False
+    of_machine: bool = False  # it tells of no result
 
 
 def _titled(title: str, rows: list[_Row]) -> list[_Row]:
@@ -105,7 +110,8 @@ def _statistics(name: str, rises: bool | None, found: Sequence[Record | None]) -
         label = f"{name} {statistic}{' (best)' if statistic == best else ''}"
         values = [each[statistic] if each else None for each in found]
         dim = all(value == values[0] for value in values)
-        yield _Row(label, texts, dim, _winners(values, bool(rises)) if statistic == best else ())
+        winners = _winners(values, bool(rises)) if statistic == best else ()
+        yield _Row(label, texts, dim, winners, of_machine=is_of_machine(name))
 
 
 def best_statistic(rises: bool | None) -> str:

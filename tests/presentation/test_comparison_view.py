@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from scheduler.presentation.comparison_view import Sections, comparison, value_text
+from scheduler.presentation.comparison_view import (
+    NO_DIFFERENCES,
+    ONLY_OF_MACHINES,
+    Sections,
+    comparison,
+    value_text,
+)
 from scheduler.presentation.render import Screen, width
 from tests.cli.samples import came_to, compared
 
@@ -49,6 +55,16 @@ def test_metrics_that_are_the_same_are_shown_on_request() -> None:
     assert "  loss last" in "\n".join(everything)
     only = comparison(identical(), Sections(metrics=False, code=False), WHOLE)
     assert only == ["no differences in config"]
+
+
+def test_runs_that_were_not_equally_fast_are_not_different() -> None:
+    record = identical()
+    metric, ids = record["metrics"][0], [job["id"] for job in record["jobs"]]
+    metric["name"], metric["rises"] = "scheduler_profile.step_seconds", None
+    metric["values"] = {job: {**metric["values"][job], "last": at} for at, job in enumerate(ids)}
+    assert comparison(record, Sections(), WHOLE) == [NO_DIFFERENCES, ONLY_OF_MACHINES]
+    asked = comparison(record, Sections(config=False, code=False), WHOLE)
+    assert "scheduler_profile.step_seconds last" in "\n".join(asked)
 
 
 def test_a_name_cannot_control_the_terminal() -> None:
