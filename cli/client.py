@@ -74,14 +74,13 @@ class Client:
         self, request: pb.SubmitRequest, pauses: Sequence[float] = PAUSES_SECONDS
     ) -> pb.SubmitReply:
         """Sends the request again if no answer came; its id makes that harmless."""
-        for pause in pauses:
-            try:
-                return self._unary("Submit", request, pb.SubmitReply)
-            except CallError as error:
-                if error.status not in _AGAIN:
-                    raise
-            time.sleep(pause)
-        return self._unary("Submit", request, pb.SubmitReply)
+        return self._again("Submit", request, pb.SubmitReply, pauses)
+
+    def submit_many(
+        self, request: pb.SubmitManyRequest, pauses: Sequence[float] = PAUSES_SECONDS
+    ) -> pb.SubmitManyReply:
+        """As `submit`: all of the jobs or none."""
+        return self._again("SubmitMany", request, pb.SubmitManyReply, pauses)
 
     def get_job(self, job: str, in_full: bool = False) -> pb.GetJobReply:
         """`in_full`: with the job's story and forecast."""
@@ -143,6 +142,18 @@ class Client:
             time.sleep(POLL_SECONDS)
 
     # --- how a call is made ---------------------------------------------------------------------
+
+    def _again(
+        self, method: str, request: Message, reply: type[Reply], pauses: Sequence[float]
+    ) -> Reply:
+        for pause in pauses:
+            try:
+                return self._unary(method, request, reply)
+            except CallError as error:
+                if error.status not in _AGAIN:
+                    raise
+            time.sleep(pause)
+        return self._unary(method, request, reply)
 
     def _unary(
         self, method: str, request: Message, reply: type[Reply], service: str = "Scheduler"

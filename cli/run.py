@@ -1,4 +1,4 @@
-"""run-scheduler: submits one job. Prints its id, and nothing else, on stdout."""
+"""run-scheduler: submits a job, or many. Prints their ids, and nothing else, on stdout."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ EXAMPLES = """\
   run-scheduler --image pytorch --script_path /custom/train.py --custom_dir ~/code \\
       --max_epochs 30 --estimated_memory 6000 demo -- --lr 0.1
   run-scheduler --num_gpus 0 hello -- echo "hello, world"
-  run-scheduler --min_gpus 1 --max_gpus 4 --priority 5 --wait big -- python train.py"""
+  run-scheduler --min_gpus 1 --max_gpus 4 --priority 5 --wait big -- python train.py
+  run-scheduler --sweep lr=0.1,0.01 --sweep seed=1,2,3 grid -- python t.py {lr} {seed}"""
 
 
 def parser() -> Parser:
@@ -58,11 +59,13 @@ def parser() -> Parser:
         "--spec",
         metavar="FILE",
         help="submit the job that FILE (-: stdin) describes, in the format of "
-        "`scheduler-state JOB --output json` or yaml",
+        "`scheduler-state JOB --output json` or yaml; FILE.py[:FUNCTION]: the jobs that this "
+        "function (default: spec) returns",
     )
     run_flags.add_what(this.add_argument_group("what to run"))
     run_flags.add_gpus(this.add_argument_group("which GPUs"))
     run_flags.add_order(this.add_argument_group("when to run, and labels"))
+    run_flags.add_many(this.add_argument_group("many jobs at once: all are accepted, or none"))
     this.add_common()
     return this
 
@@ -72,6 +75,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def submit(options: argparse.Namespace) -> int:
+    if options.sweep or options.repeat > 1 or ".py" in (options.spec or ""):
+        from cli import sweep  # rarely needed
+
+        if sweep.is_asked_for(options):
+            return sweep.submit(options)
+    for flag in ("shuffle", "limit"):
+        if getattr(options, flag):
+            raise UsageError(f"--{flag}: chooses among many jobs: give --sweep, or --spec FILE.py")
     asked = spec(options)
     secrets = secret_values(options.secret, asked)
     client = connect(options)
@@ -140,6 +151,15 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
 def _spec_of_file(options: argparse.Namespace) -> pb.JobSpec:
     from cli import spec_file  # rarely needed
 
+    check_describes_all(options)
+    asked = spec_file.read(options.spec)
+    asked.name = options.job_name or asked.name
+    asked.held = options.hold or asked.held
+    return asked
+
+
+def check_describes_all(options: argparse.Namespace) -> None:
+    """Raises UsageError if there is something beside --spec that describes a job."""
     for action in parser()._actions:
         given = getattr(options, action.dest, action.default) != action.default
         if given and action.dest not in _WITH_SPEC:
@@ -148,13 +168,13 @@ def _spec_of_file(options: argparse.Namespace) -> pb.JobSpec:
             )
     if options.command:
         raise UsageError("--spec describes the whole job: leave out the words after `--`")
-    asked = spec_file.read(options.spec)
-    asked.name = options.job_name or asked.name
-    asked.held = options.hold or asked.held
-    return asked
 
 
 _WITH_SPEC = (
+    "repeat",
+    "shuffle",
+    "limit",
+    "yes",
     "job_name",
     "spec",
     "secret",
@@ -215,7 +235,7 @@ def _absolute(folder: str | None) -> str:
 # --- the answer ---------------------------------------------------------------------------------
 
 
-def say_notes(reply: pb.SubmitReply) -> None:
+def say_notes(reply: pb.SubmitReply | pb.SubmitManyReply) -> None:
     """Each at most once a day: who submits many jobs knows them."""
     for each in notes.unsaid(list(reply.notes)):
         note(f"note: {each}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from cli import command
 from scheduler.v1 import scheduler_pb2 as pb
@@ -11,6 +12,10 @@ from scheduler.v1 import scheduler_pb2 as pb
 # the same Python. A container gets none of it.
 EXPORTED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYENV_VERSION")
 EXPORT_NOTHING = "none"
+ASKED_ABOVE = 1000  # more jobs at once need --yes
+JOBS_MAX = 10_000  # the scheduler takes no more at once
+REPEAT = "repeat"  # in braces: the number of a repetition, from 0
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 
 
 def add_what(group: argparse._ArgumentGroup) -> None:
@@ -171,6 +176,32 @@ def add_order(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_many(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--sweep",
+        metavar="KEY=VALUE,..",
+        type=_axis,
+        action="append",
+        default=[],
+        help="submit a job for each value, or with several --sweep for each combination; {KEY} in "
+        "the command, in --env and in JOB_NAME becomes the value",
+    )
+    group.add_argument(
+        "--repeat",
+        metavar="N",
+        type=command.whole_number(1, JOBS_MAX),
+        default=1,
+        help="submit each of them N times; {repeat} becomes 0 to N-1",
+    )
+    group.add_argument("--shuffle", action="store_true", help="submit them in random order")
+    group.add_argument(
+        "--limit", metavar="N", type=command.whole_number(1), help="submit only the first N of them"
+    )
+    group.add_argument(
+        "--yes", action="store_true", help=f"submit more than {ASKED_ABOVE} jobs at once"
+    )
+
+
 # --- values ----
 
 
@@ -199,3 +230,18 @@ def _hours(text: str) -> float:
     if not hours > 1:
         raise argparse.ArgumentTypeError(f"{text} must be more than 1")
     return hours
+
+
+def _axis(text: str) -> tuple[str, list[str]]:
+    key, equals, listed = text.partition("=")
+    values = listed.split(",")
+    if not (equals and _KEY.fullmatch(key)):
+        raise argparse.ArgumentTypeError(f"{text!r} must be KEY=VALUE,VALUE,..")
+    if not all(values):
+        raise argparse.ArgumentTypeError(f"{text!r}: a value is empty")
+    for value in values:
+        if values.count(value) > 1:
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: {value} is given twice (--repeat submits each job several times)"
+            )
+    return key, values

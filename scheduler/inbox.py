@@ -40,7 +40,8 @@ class QueueInbox:
     """Any thread puts and asks; only the loop's thread waits.
 
     Events are handed out in the order in which they arrived. A caller that must be sure of several
-    events puts all but the last, and asks about the last one.
+    events puts all but the last, and asks about the last one; if all or none of them may be
+    committed, it asks about all.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class QueueInbox:
         self._capacity = capacity
         self._clock = Clock(wall, monotonic)
         self._changed = threading.Condition(threading.Lock())
-        self._news: deque[tuple[Event, _Asker | None]] = deque()
+        self._news: deque[tuple[tuple[Event, ...], _Asker | None]] = deque()
         self._taken: list[_Asker] = []  # of the batch that the loop is processing
         self._closed: str | None = None
         self._failure: SchedulerError | None = None
@@ -62,12 +63,12 @@ class QueueInbox:
 
     def put(self, event: Event) -> None:
         """Adds an event without a guarantee: a crash or the closing of the inbox may lose it."""
-        self._add(event, None)
+        self._add((event,), None)
 
-    def ask(self, event: Event, timeout: float = 10.0) -> None:
-        """Adds an event, and returns when its batch has been committed."""
+    def ask(self, *events: Event, timeout: float = 10.0) -> None:
+        """Adds events that are committed together, and returns when they have been."""
         asker = _Asker()
-        self._add(event, asker)
+        self._add(events, asker)
         asker.wait(timeout)
 
     def wait(self, until: Time | None) -> Sequence[Event]:
@@ -83,9 +84,13 @@ class QueueInbox:
                 self._changed.wait(None if left is None else min(left, POLL_SECONDS))
             if self._failure is not None:
                 raise self._failure
-            batch = [self._news.popleft() for _ in range(min(len(self._news), BATCH_MAX))]
-            self._taken = [asker for _, asker in batch if asker]
-        return [event for event, _ in batch]
+            batch: list[Event] = []
+            while self._news and len(batch) < BATCH_MAX:
+                events, asked = self._news.popleft()
+                batch += events
+                if asked:
+                    self._taken.append(asked)
+        return batch
 
     def close(self, why: str) -> None:
         """Ends the service: all present and later askers get `why`. Repeated calls do nothing."""
@@ -105,7 +110,7 @@ class QueueInbox:
         self._failure = why
         self.close(str(why))
 
-    def _add(self, event: Event, asker: _Asker | None) -> None:
+    def _add(self, events: tuple[Event, ...], asker: _Asker | None) -> None:
         with self._changed:
             if self._closed is not None:
                 if asker:
@@ -113,7 +118,7 @@ class QueueInbox:
                 return
             if len(self._news) >= self._capacity:
                 raise Busy(f"{self._capacity} reports and requests are already waiting: try again")
-            self._news.append((event, asker))
+            self._news.append((events, asker))
             self._changed.notify()
 
 

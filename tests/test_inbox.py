@@ -62,6 +62,22 @@ def test_a_batch_has_its_limit() -> None:
     assert drained(inbox) == [event(BATCH_MAX)]
 
 
+def test_events_of_one_caller_are_in_one_batch_however_many_they_are() -> None:
+    inbox = QueueInbox()
+    inbox.put(event(0))
+    together = [event(number) for number in range(1, 2 * BATCH_MAX)]
+    caller = Caller(inbox.ask, *together)
+    batch = list(inbox.wait(None))
+    while len(batch) < 2 * BATCH_MAX:
+        (*more,) = inbox.wait(None)
+        assert len(batch) == 1  # the first one alone: the caller was slow
+        batch += more
+    assert batch == [event(0), *together]
+    drained(inbox)
+    caller.done()
+    assert caller.error is None
+
+
 def test_a_full_inbox_takes_nothing_until_it_is_read() -> None:
     inbox = QueueInbox(capacity=2)
     inbox.put(event(1))

@@ -43,6 +43,7 @@ ELSEWHERE = {
         "clusters/kubernetes/holders/test_holders.py",
         "what a node holds shows in what its holders do",
     ),
+    "cli/spec_function_runner.py": ("cli/test_spec_function.py", "the program"),
     "scheduler/relay/mlflow_runs.py": ("relay/test_mlflow.py", "by what the client asks"),
     "scheduler/relay/__main__.py": ("relay/test_program.py", "the program"),
     "scheduler/daemon/process.py": ("daemon/test_command.py", "once in a process"),

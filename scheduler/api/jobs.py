@@ -28,7 +28,7 @@ from scheduler.api.status import ENDED, parse_states
 from scheduler.api.target import Preview, Target
 from scheduler.api.user_limits import UserLimits
 from scheduler.core import admission
-from scheduler.core.errors import Busy, Forbidden, Impossible, Rejected
+from scheduler.core.errors import Busy, Forbidden, Impossible, Rejected, SchedulerError
 from scheduler.core.model import (
     Cancelled,
     GpuKey,
@@ -55,6 +55,7 @@ FILTERS_MAX = 100  # of one kind: SQLite limits the length of conditions
 REPLY_BYTES_MAX = 3 * 2**20  # a client accepts 4 MiB
 SILENCE_SECONDS = 5.0  # a job may become unresponsive without any event
 SECRET = "(secret)"  # is shown in place of its value
+MANY_MAX = 10_000  # jobs that are submitted together
 CLAIMS_MAX = 5  # attempts to claim ports whose owners end at the same time
 
 
@@ -97,7 +98,7 @@ class JobService(pb_grpc.SchedulerServicer):
             secret_bytes = job_secrets.check(spec, dict(wire.pairs(request.secrets)))
         preview = self.target.preview(job_id, spec, self.view().nodes)
         if job is None and self.limits and not request.dry_run:
-            self.limits.enter(spec, secret_bytes)
+            self.limits.enter(spec, secret_bytes=secret_bytes)
         if request.dry_run:
             message = self.lookup.describe_trial(Job.submitted(job_id, spec, self.inbox.now()))
         else:
@@ -111,6 +112,49 @@ class JobService(pb_grpc.SchedulerServicer):
             command=preview.command,
             env=_environment(preview, spec) if request.dry_run else (),
         )
+
+    def SubmitMany(
+        self, request: pb.SubmitManyRequest, context: grpc.ServicerContext
+    ) -> pb.SubmitManyReply:
+        user = self._user(context)
+        secrets = dict(wire.pairs(request.secrets))
+        if not 1 <= len(request.jobs) <= MANY_MAX:
+            raise Rejected(f"{len(request.jobs)} jobs at once: must be 1 to {MANY_MAX}")
+        notes: dict[str, None] = {}
+        new: dict[JobId, JobSpec] = {}
+        secret_bytes = 0
+        for each in request.jobs:
+            job_id = wire.job_id(each.job_id)
+            if job_id in new:
+                raise Rejected(f"job_id {job_id}: is given twice")
+            if self._find_own(job_id, user):
+                continue
+            message = wire.one_of_many(request.common, each.spec)
+            try:
+                new[job_id] = spec = self._one_of_many(job_id, wire.spec(message, user), notes)
+                own = {name: secrets[name] for name in spec.secrets if name in secrets}
+                secret_bytes += job_secrets.check(spec, own)
+            except SchedulerError as error:
+                name = admission.quote(message.name)
+                raise type(error)(f"job {name}: {error}; none of the jobs is submitted") from None
+            notes |= dict.fromkeys(_epochs_note(message))
+        if new and not request.dry_run:
+            if self.limits:
+                self.limits.enter(*new.values(), secret_bytes=secret_bytes)
+            for job_id, spec in new.items():
+                if spec.secrets:
+                    self.secrets.keep(job_id, {name: secrets[name] for name in spec.secrets})
+            self.inbox.ask(*(Submitted(id, new[id], new_job_token()) for id in new))
+        return pb.SubmitManyReply(accepted=len(new), notes=notes)
+
+    def _one_of_many(self, job_id: JobId, spec: JobSpec, notes: dict[str, None]) -> JobSpec:
+        """Checks one job, and adds its notes."""
+        self._admit(job_id, spec)
+        if spec.ports:  # the loop may refuse them to one job, and accept the others
+            raise Rejected("--port_mapping: submit a job with ports by itself")
+        preview = self.target.preview(job_id, spec, self.view().nodes)
+        notes |= dict.fromkeys(preview.notes)
+        return spec
 
     def CancelJob(
         self, request: pb.CancelJobRequest, context: grpc.ServicerContext

@@ -50,18 +50,19 @@ class UserLimits:
         self._loads: dict[str, _Load] = {}  # by user
         self._submitted: dict[str, _Submitted] = {}  # by user
 
-    def enter(self, spec: JobSpec, secret_bytes: int = 0) -> None:
-        """Counts a job that is being submitted. Raises Rejected if its user has too many."""
-        user, size = spec.user, spec_bytes(spec)
+    def enter(self, *specs: JobSpec, secret_bytes: int = 0) -> None:
+        """Counts jobs of one user that are being submitted together. Raises Rejected if their user
+        has too many; then none is counted. `secret_bytes`: of all of them."""
+        user, size, count = specs[0].user, sum(map(spec_bytes, specs)), len(specs)
         with self._lock:
-            if refusal := self._refusal(user, size):
+            if refusal := self._refusal(user, size, count):
                 self._loads[user] = self._measure(user)
-                refusal = self._refusal(user, size)
+                refusal = self._refusal(user, size, count)
             if refusal:
                 raise Rejected(refusal)
-            self._submit(user, size + secret_bytes + JOB_BYTES)
+            self._submit(user, size + secret_bytes + JOB_BYTES * count)
             load = self._loads[user]
-            load.jobs += 1
+            load.jobs += count
             load.size += size
 
     def _submit(self, user: str, size: int) -> None:
@@ -77,12 +78,13 @@ class UserLimits:
             )
         told.size += size
 
-    def _refusal(self, user: str, size: int) -> str:
+    def _refusal(self, user: str, size: int, count: int) -> str:
         if (load := self._loads.get(user)) is None:
             return "not measured yet"
-        if load.jobs >= self._jobs_max:
+        if load.jobs + count > self._jobs_max:
+            more = f"{self._jobs_max - load.jobs} more" if load.jobs < self._jobs_max else "no more"
             return (
-                f"{user} has {load.jobs} jobs that have not ended, and may have no more "
+                f"{user} has {load.jobs} jobs that have not ended, and may have {more} "
                 "(limits.jobs_per_user): cancel some, or wait until some have ended"
             )
         if load.size + size > self._mib_max * 2**20:

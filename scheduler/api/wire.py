@@ -80,6 +80,16 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
     )
 
 
+def one_of_many(common: pb.JobSpec, own: pb.JobSpec) -> pb.JobSpec:
+    """The specification of one job of `SubmitMany`: a list of its own replaces the common one."""
+    message = pb.JobSpec()
+    message.CopyFrom(common)
+    for field, _ in own.ListFields():
+        message.ClearField(field.name)  # else a list would become longer
+    message.MergeFrom(own)
+    return message
+
+
 def profile(message: pb.Profile) -> Profile:
     """Checks times, memory and rank, but not whether job, attempt and epoch are possible."""
     for field in ("step_seconds", "epoch_seconds", "samples_per_second", "gpu_util"):

@@ -40,6 +40,11 @@ class SchedulerStub:
                 request_serializer=scheduler_dot_v1_dot_scheduler__pb2.SubmitRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.SubmitReply.FromString,
                 _registered_method=True)
+        self.SubmitMany = channel.unary_unary(
+                '/scheduler.v1.Scheduler/SubmitMany',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.SubmitManyRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.SubmitManyReply.FromString,
+                _registered_method=True)
         self.GetJob = channel.unary_unary(
                 '/scheduler.v1.Scheduler/GetJob',
                 request_serializer=scheduler_dot_v1_dot_scheduler__pb2.GetJobRequest.SerializeToString,
@@ -83,6 +88,13 @@ class SchedulerServicer:
 
     def Submit(self, request, context):
         """Returns after the job is on disk. The same id again is the same job.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SubmitMany(self, request, context):
+        """Accepts all of the jobs in one commit, or none. Sending it again is as harmless.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,6 +150,11 @@ def add_SchedulerServicer_to_server(servicer, server):
                     servicer.Submit,
                     request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.SubmitRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_scheduler__pb2.SubmitReply.SerializeToString,
+            ),
+            'SubmitMany': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitMany,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.SubmitManyRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.SubmitManyReply.SerializeToString,
             ),
             'GetJob': grpc.unary_unary_rpc_method_handler(
                     servicer.GetJob,
@@ -203,6 +220,33 @@ class Scheduler:
             '/scheduler.v1.Scheduler/Submit',
             scheduler_dot_v1_dot_scheduler__pb2.SubmitRequest.SerializeToString,
             scheduler_dot_v1_dot_scheduler__pb2.SubmitReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitMany(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Scheduler/SubmitMany',
+            scheduler_dot_v1_dot_scheduler__pb2.SubmitManyRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.SubmitManyReply.FromString,
             options,
             channel_credentials,
             insecure,

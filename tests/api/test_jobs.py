@@ -223,6 +223,86 @@ def test_a_call_without_a_token_of_ours_is_unauthenticated(served: Serving) -> N
             next(stream(asked, timeout=10))
 
 
+# --- many at once -------------------------------------------------------------------------------
+
+
+def _many(count: int, **common: Any) -> pb.SubmitManyRequest:
+    jobs = [
+        pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=pb.JobSpec(name=f"grid-{number}"))
+        for number in range(count)
+    ]
+    given: dict[str, Any] = {"script_path": "/custom/train.py", "max_epochs": 5, **common}
+    return pb.SubmitManyRequest(jobs=jobs, common=pb.JobSpec(**given))
+
+
+def _submitted(
+    served: Serving, request: pb.SubmitManyRequest, user: str = "ada"
+) -> pb.SubmitManyReply:
+    reply: pb.SubmitManyReply = served.people.SubmitMany(request, metadata=by(user), timeout=20)
+    return reply
+
+
+def test_a_thousand_jobs_are_accepted_in_one_commit(served: Serving) -> None:
+    request = _many(1000, held=True)
+    before = served.scheduler.view.number
+    reply = _submitted(served, request)
+    assert reply.accepted == 1000
+    times = {job.submitted_at for job in served.scheduler.view.jobs.values()}
+    assert (len(served.scheduler.view.jobs), len(times)) == (1000, 1)
+    assert served.scheduler.view.number - before < 10
+    kept = served.reader.job(JobId(request.jobs[999].job_id))
+    assert kept is not None
+    assert kept.spec.name == "grid-999"
+
+
+def test_many_jobs_submitted_again_are_the_same_jobs(served: Serving) -> None:
+    request = _many(3, held=True)
+    assert _submitted(served, request).accepted == 3
+    request.jobs.add(job_id=str(uuid.uuid4()), spec=pb.JobSpec(name="more"))
+    assert _submitted(served, request).accepted == 1
+    assert len(served.scheduler.view.jobs) == 4
+    with refused(DENIED, "already exists and belongs to ada"):
+        _submitted(served, request, "bob")
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ({"batch_size": 0}, INVALID, "job 'bad': --batch_size 0: must be at least 1; none of the"),
+        ({"memory_mib": 20_000}, REFUSED, "job 'bad': no GPU can hold 20,000 MiB"),
+        ({"ports": [pb.PortMapping(host=31346, container=1)]}, INVALID, "a job with ports by"),
+        ({"secrets": ["KEY"]}, INVALID, "--secret KEY: its value is missing"),
+    ],
+)
+def test_one_job_that_is_refused_refuses_all(
+    change: dict[str, Any], status: grpc.StatusCode, words: str, served: Serving
+) -> None:
+    request = _many(3)
+    request.jobs.add(job_id=str(uuid.uuid4()), spec=pb.JobSpec(name="bad", **change))
+    with refused(status, words):
+        _submitted(served, request)
+    assert not served.scheduler.view.jobs
+
+
+def test_no_jobs_too_many_and_the_same_one_twice_are_refused(served: Serving) -> None:
+    with refused(INVALID, "0 jobs at once: must be 1 to 10000"):
+        _submitted(served, _many(0))
+    request = _many(1)
+    request.jobs.append(request.jobs[0])
+    with refused(INVALID, "is given twice"):
+        _submitted(served, request)
+    many = pb.SubmitManyRequest(jobs=[pb.SubmitRequest()] * 10_001)
+    with refused(INVALID, "10001 jobs at once"):
+        _submitted(served, many)
+
+
+def test_a_rehearsal_of_many_checks_all_and_changes_nothing(served: Serving) -> None:
+    request = _many(3)
+    request.dry_run = True
+    assert _submitted(served, request).accepted == 3
+    assert not served.scheduler.view.jobs
+
+
 # --- pages --------------------------------------------------------------------------------------
 
 

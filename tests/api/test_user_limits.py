@@ -18,7 +18,7 @@ class Loop:
         self.limits = UserLimits(lambda: View(jobs=self.jobs), lambda: self.now, jobs_max, mib_max)
 
     def submit(self, spec: JobSpec, secret_bytes: int = 0) -> JobId:
-        self.limits.enter(spec, secret_bytes)
+        self.limits.enter(spec, secret_bytes=secret_bytes)
         job = Job.submitted(JobId(f"job-{len(self.jobs)}"), spec, 1.0)
         self.jobs[job.id] = job
         return job.id
@@ -96,3 +96,11 @@ def test_jobs_of_before_the_start_count() -> None:
         before.submit(SPEC)
     with pytest.raises(Rejected, match="3 jobs"):
         loop.submit(SPEC)
+
+
+def test_jobs_that_are_submitted_together_count_together_or_not_at_all() -> None:
+    limits = UserLimits(View, lambda: 0.0, jobs_max=3)
+    limits.enter(SPEC, SPEC)
+    with pytest.raises(Rejected, match="and may have 3 more"):  # none is live
+        limits.enter(SPEC, SPEC, SPEC, SPEC)
+    limits.enter(SPEC, SPEC, SPEC)

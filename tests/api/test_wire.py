@@ -275,3 +275,10 @@ def test_a_fact_keeps_its_data() -> None:
 def test_every_state_is_a_word_of_the_protocol() -> None:
     comment = "HELD QUEUED STARTING RUNNING STOPPING UNRESPONSIVE FINISHED FAILED CANCELED"
     assert list(State) == comment.split()
+
+
+def test_a_list_of_one_of_many_replaces_the_common_one() -> None:
+    common = pb.JobSpec(name="all", command=["a", "b"], env=[pb.KeyValue(key="A")], priority=3)
+    own = pb.JobSpec(name="one", command=["c"])
+    made = wire.one_of_many(common, own)
+    assert made == pb.JobSpec(name="one", command=["c"], env=[pb.KeyValue(key="A")], priority=3)

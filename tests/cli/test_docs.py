@@ -1,4 +1,4 @@
-"""docs/commands.md, example after example, on a real daemon."""
+"""docs/commands.md and docs/sweeps.md, example after example, on a real daemon."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import MAINS
 from tests.support import BIN, Daemon
@@ -22,12 +24,13 @@ LOOKS = (
 )
 PATIENCE_SECONDS = 20.0
 END = "-- the end of one example --"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
+DOCS = Path(__file__).parents[2] / "docs"
+COMMANDS, SWEEPS = DOCS / "commands.md", DOCS / "sweeps.md"
 
 
-def examples() -> Iterator[tuple[str, str]]:
+def examples(document: Path) -> Iterator[tuple[str, str]]:
     """Each command and its documented output, in order."""
-    for block in re.findall(r"^```console\n(.*?)^```", DOCUMENT.read_text(), re.S | re.M):
+    for block in re.findall(r"^```console\n(.*?)^```", document.read_text(), re.S | re.M):
         for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
             command, _, printed = part.partition("\n")
             yield command, printed
@@ -73,7 +76,10 @@ class Shell:
         self.process.communicate()
 
 
-def test_every_example_prints_the_documented_output(tmp_path: Path) -> None:
+@pytest.mark.parametrize("document", [COMMANDS, SWEEPS], ids=lambda path: str(path.name))
+def test_every_example_prints_the_documented_output(document: Path, tmp_path: Path) -> None:
+    for program in re.findall(r"^```python\n(.*?)^```", document.read_text(), re.S | re.M):
+        (tmp_path / "experiments.py").write_text(program)
     daemon = Daemon(tmp_path / "state", "2x16384")
     # The folder of this test is out of reach for everybody else.
     own = {"SCHEDULER_GATEWAY__USER": getpass.getuser()}
@@ -89,7 +95,7 @@ def test_every_example_prints_the_documented_output(tmp_path: Path) -> None:
     environment.pop("SCHEDULER_TOKEN", None)
     shell = Shell(tmp_path, environment)
     try:
-        for command, printed in examples():
+        for command, printed in examples(document):
             seen = _first_as_said(shell.run, command, printed)
             assert pattern(printed).fullmatch(seen), f"$ {command}\n{seen}\ninstead of\n{printed}"
     finally:
@@ -109,6 +115,6 @@ def _first_as_said(run: Callable[[str], str], command: str, printed: str) -> str
 
 
 def test_there_are_examples_of_every_command() -> None:
-    shown = " ".join(command for command, _ in examples())
+    shown = " ".join(command for command, _ in examples(COMMANDS))
     for name in MAINS:
         assert name in shown
