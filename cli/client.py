@@ -186,6 +186,8 @@ class Client:
 
     def _call_error(self, error: grpc.RpcError) -> CallError:
         status, details = error.code().name, error.details() or ""
+        if status == "CANCELLED":  # by a server that ends: we never cancel a call that we wait for
+            status, details = "UNAVAILABLE", "it is stopping"
         return CallError(call_error_text(status, details, self.server, self.ca), status)
 
 
