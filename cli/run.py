@@ -15,7 +15,6 @@ from cli import command, notes, run_flags
 from cli.client import address
 from cli.command import Parser, UsageError, note, say
 from cli.connection import Connection, connect
-from cli.contexts.registry import in_registry
 from cli.terminal import ProgressLine
 from scheduler.presentation import views
 from scheduler.presentation.outlook import end_forecast, start_forecast
@@ -49,7 +48,6 @@ def parser() -> Parser:
         EXAMPLES,
     )
     this.takes_command = True
-    this.describes_job = True
     group = this.add_argument_group("the job")
     group.add_argument(
         "job_name",
@@ -64,16 +62,11 @@ def parser() -> Parser:
         "`scheduler-state JOB --output json` or yaml; FILE.py[:FUNCTION]: the jobs that this "
         "function (default: spec) returns",
     )
-    group.add_argument(
-        "--project_file",
-        metavar="FILE|none",
-        help="file with defaults of this project; default: scheduler.yaml of this folder, or the "
-        "nearest one above it in the same git work tree",
-    )
     run_flags.add_what(this.add_argument_group("what to run"))
     run_flags.add_gpus(this.add_argument_group("which GPUs"))
     run_flags.add_order(this.add_argument_group("when to run, and labels"))
     run_flags.add_many(this.add_argument_group("many jobs at once: all are accepted, or none"))
+    run_flags.add_sweep(this.add_argument_group("jobs with the same label `sweep`"))
     this.add_common()
     return this
 
@@ -123,7 +116,7 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
     directory, exported = _taken_along(options)
     return pb.JobSpec(
         name=options.job_name,
-        image=_image(options),
+        image=options.image or "",
         command=[] if options.script_path else words,
         args=words if options.script_path else [],
         script_path=options.script_path or "",
@@ -148,17 +141,17 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
         process_per_gpu=options.processes_per_node == "gpu",
         project=options.project,
         experiment=options.experiment,
+        parallel=options.parallel,
+        metric=options.metric,
+        maximize=options.mode == "max",
+        prune=options.prune,
+        prune_after=options.prune_after,
         labels=_key_values(options.label),
         held=options.hold,
         directory=directory,
         exported=_key_values(exported),
         secrets=[text.partition("=")[0] for text in options.secret],
     )
-
-
-def _image(options: argparse.Namespace) -> str:
-    url = options.in_context.text("registry_url") if options.in_context else ""
-    return in_registry(options.image or "", url)
 
 
 def _spec_of_file(options: argparse.Namespace) -> pb.JobSpec:
@@ -193,8 +186,6 @@ _WITH_SPEC = (
     "secret",
     "wait",
     "dry_run",
-    "context",
-    "project_file",
     "server",
     "ca",
     "output",
@@ -239,8 +230,7 @@ def secret_values(given: list[str], asked: pb.JobSpec) -> list[pb.KeyValue]:
 
 
 def _key_values(pairs: list[tuple[str, str]]) -> list[pb.KeyValue]:
-    """Of a key that is there twice, the last: a context's come first."""
-    return [pb.KeyValue(key=key, value=value) for key, value in dict(pairs).items()]
+    return [pb.KeyValue(key=key, value=value) for key, value in pairs]
 
 
 def _absolute(folder: str | None) -> str:

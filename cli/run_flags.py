@@ -202,6 +202,40 @@ def add_many(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_sweep(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--parallel",
+        metavar="N",
+        type=command.whole_number(1),
+        default=0,
+        help="start the job only while fewer than N jobs with its label `sweep` run",
+    )
+    group.add_argument(
+        "--metric",
+        metavar="NAME",
+        default="",
+        help="compare the jobs by this metric, which they report with their epochs",
+    )
+    group.add_argument(
+        "--mode", choices=("min", "max"), default="min", help="which is better; default: min"
+    )
+    group.add_argument(
+        "--prune",
+        choices=("asha", "median"),
+        default="",
+        help="cancel a job at the end of an epoch if its metric is not among the best third "
+        "(asha: looks after N, 3 N, 9 N epochs) or the better half (median: after each epoch) of "
+        "those that got as far",
+    )
+    group.add_argument(
+        "--prune_after",
+        metavar="N",
+        type=command.whole_number(1),
+        default=0,
+        help="the N of --prune: do not prune before N epochs; default: 1",
+    )
+
+
 # --- values ----
 
 

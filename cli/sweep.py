@@ -157,10 +157,10 @@ def of_specs(specs: Sequence[pb.JobSpec], options: argparse.Namespace) -> Sweep:
 
 def _sweep(common: pb.JobSpec, specs: Sequence[pb.JobSpec], values: Sequence[Values]) -> Sweep:
     label = _labelled(common, specs)
-    request = pb.SubmitManyRequest(
-        common=common,
-        jobs=[pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=each) for each in specs],
-    )
+    # Jobs of one moment are served in the order of their ids.
+    ids = sorted(str(uuid.uuid4()) for _ in specs)
+    jobs = [pb.SubmitRequest(job_id=id, spec=each) for id, each in zip(ids, specs, strict=True)]
+    request = pb.SubmitManyRequest(common=common, jobs=jobs)
     if request.ByteSize() > BYTES_MAX:
         raise UsageError(
             f"these {len(specs)} jobs have {request.ByteSize()} bytes of text, and the scheduler "

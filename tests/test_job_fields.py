@@ -65,9 +65,15 @@ ARGUMENTS = {
     "exported": "--export HOME",
     "secrets": "--secret HOME",
     "time_limit_seconds": "--time_limit 2h",
+    "parallel": "--parallel 2",
+    "metric": "--metric val_loss",
+    "maximize": "--mode max",
+    "prune": "--prune asha",
+    "prune_after": "--prune_after 3",
 }
 
 NO_PROGRAM = "the simulator starts no program"
+NO_SWEEP = "no job of a trace is compared with others"
 NO_FLAG = {
     "name": "the positional argument JOB_NAME",
     "user": "the token says who submits",
@@ -90,6 +96,7 @@ EXEMPT: dict[str, dict[str, str]] = {
         "keep_library": "true and false are both possible",
         "no_tracking": "true and false are both possible",
         "process_per_gpu": "true and false are both possible",
+        "maximize": "true and false are both possible",
     },
     "trace": {
         **dict.fromkeys(("image", "command", "args", "script_path", "custom_dir"), NO_PROGRAM),
@@ -98,6 +105,7 @@ EXEMPT: dict[str, dict[str, str]] = {
         "no_tracking": NO_PROGRAM,
         "experiment": "a heading for people",
         "labels": "a heading for people",
+        **dict.fromkeys(("parallel", "metric", "maximize", "prune", "prune_after"), NO_SWEEP),
         "held": "there is nobody to release it",
         "time_limit_seconds": "jobs of a trace have as long as they need",
         "retries": "jobs of a trace do not fail by themselves",

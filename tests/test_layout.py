@@ -93,6 +93,7 @@ ELSEWHERE = {
     "simulator/lives/fairness.py": ("lives/mutants.py", "checker"),
     "simulator/lives/growing_jobs.py": ("lives/mutants.py", "checker"),
     "simulator/lives/observed_memory.py": ("lives/mutants.py", "checker"),
+    "simulator/lives/sweep_jobs.py": ("lives/mutants.py", "of a sweep"),
     "simulator/lives/time_limits.py": ("lives/mutants.py", "time limit"),
     "simulator/lives/life.py": ("lives/test_lives.py", "a life is the sum of its parts"),
     "simulator/lives/owners.py": ("lives/test_lives.py", "a part of a life"),

@@ -39,6 +39,8 @@ class HttpTransport:
         headers = {**self._headers, "X-Attempt": str(about.attempt)}
         if getattr(about, "trained", -1) >= 0:
             headers["X-Trained"] = str(about.trained)
+        if what == "profiling" and about.score is not None:
+            headers["X-Score"] = repr(about.score)
         if what == "has_to_stop":
             headers["X-Epoch"] = str(about.epoch)  # all ranks stop before the same one
         try:

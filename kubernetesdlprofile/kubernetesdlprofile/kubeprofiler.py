@@ -120,6 +120,8 @@ class KubeProfiler(ContextDecorator):
             self.EPOCHS_DONE = self._resume.first_epoch(alone=self.NUM_NODES <= 1)
         self._epoch = self.EPOCHS_DONE
 
+        self._metric = given.text("KUBEPROFILER_METRIC")
+        self._score: Optional[float] = None
         self._epochs_begun: Dict[int, float] = {}  # when each epoch of this run began
         self._mean_before = 0.0
         self._steps_reported = 0
@@ -161,13 +163,18 @@ class KubeProfiler(ContextDecorator):
             self._look_up()
 
     def end_epoch(self, metrics: "Optional[Mapping[str, Any]]" = None) -> None:
-        """Reports an epoch that has ended, validation included. `metrics` are logged with it."""
+        """Reports an epoch that has ended, validation included. `metrics` are logged with it.
+
+        The scheduler compares this job with others by the metric that `run-scheduler --metric`
+        names, as it was logged last in this epoch."""
         if metrics:
             self.log_metrics(metrics, self._epoch + 1)
         self._settle()
         if self._speaks():
             # An epoch is the whole training set, however it is divided between the processes.
-            self._own_courier().post_epoch(self._profile(self.epoch + 1, self.TRAINING_SET_SIZE))
+            done = self._profile(self.epoch + 1, self.TRAINING_SET_SIZE)
+            self._own_courier().post_epoch(done._replace(score=self._score))
+        self._score = None
         self._mean_before = self.mean_iteration_duration
         self.end_epoch_time = self._begin()
         self._epoch += 1
@@ -228,6 +235,11 @@ class KubeProfiler(ContextDecorator):
         if step is None:
             step = self._epoch + (self._in_epoch is not False)
         self._entries().add_metrics(metrics, step)
+        if self._metric and self._metric in metrics and self._is_first():
+            try:
+                self._score = float(metrics[self._metric])
+            except (TypeError, ValueError):
+                self._score = None  # the line above has warned
 
     def log_params(self, params: "Any") -> None:
         """Keeps settings, by name: a dict, also with dicts within, or what argparse returns."""

@@ -6,9 +6,9 @@ proto3; an unknown field is skipped. The fields of a tuple are in the order of t
 """
 
 import struct
-from typing import Iterable, NamedTuple, Tuple, Union
+from typing import Iterable, NamedTuple, Optional, Tuple, Union
 
-TRAINED = 40  # the number of the field `trained`, which is sent even if it is 0
+TRAINED, SCORE = 40, 106  # the numbers of `trained` and `score`, which are sent even if they are 0
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 _SIZES = {_VARINT: 0, _FIXED64: 8, _BYTES: 0, _FIXED32: 4}  # of a value; 0: a varint comes first
 _ANSWER = {1: _VARINT, 2: _BYTES}  # fields of a reply
@@ -48,12 +48,13 @@ class Profile(NamedTuple):
     local_rank: int = -1
     # On both:
     trained: int = -1  # how many of the epochs are in the weights; -1: not known
+    score: Optional[float] = None  # of the metric by which the scheduler compares jobs
 
 
 FIELDS = {StartEpoch: 5, Profile: 10}  # that are numbered from 1; then comes `trained`
 
 
-def encode(message: Tuple[Union[str, int, float], ...]) -> bytes:
+def encode(message: Tuple[Union[str, int, float, None], ...]) -> bytes:
     out = b""
     for number, value in enumerate(message[: FIELDS.get(type(message))], 1):
         if isinstance(value, float):
@@ -61,12 +62,14 @@ def encode(message: Tuple[Union[str, int, float], ...]) -> bytes:
         elif isinstance(value, int):  # bool too
             kind, body = _VARINT, _varint(value)
         else:
-            text = value.encode("utf-8", "replace")
+            text = str(value).encode("utf-8", "replace")
             kind, body = _BYTES, _varint(len(text)) + text
         if body.strip(b"\0"):  # all zero is the default of every type
             out += _varint(number << 3 | kind) + body
-    trained = getattr(message, "trained", -1)
-    return out if trained < 0 else out + _varint(TRAINED << 3 | _VARINT) + _varint(trained)
+    trained, score = getattr(message, "trained", -1), getattr(message, "score", None)
+    if trained >= 0:
+        out += _varint(TRAINED << 3 | _VARINT) + _varint(trained)
+    return out if score is None else out + _varint(SCORE << 3 | _FIXED64) + struct.pack("<d", score)
 
 
 def encode_profiles(profiles: Iterable[Profile]) -> bytes:

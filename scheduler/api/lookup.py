@@ -174,7 +174,9 @@ class Lookup:
             for job, of in zip(jobs, statuses, strict=True)
         ]
         if not brief:
+            scored = self.reader.scores(job.id for job in jobs if job.spec.metric)
             for message in messages:
+                message.scores.extend(wire.score_messages(scored.get(JobId(message.id), ())))
                 of_job = self.annotations(JobId(message.id))
                 message.annotations.extend(wire.pair_messages(of_job.items()))
         return messages

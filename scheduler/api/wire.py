@@ -110,7 +110,13 @@ def profile(message: pb.Profile) -> Profile:
         memory_mib=message.memory_mib,
         gpu_util=message.gpu_util,
         trained=check_trained(trained, message.epoch),
+        score=score(message.score) if message.HasField("score") else None,
     )
+
+
+def score(value: float) -> float:
+    """A NaN is not equal to itself, and so cannot be stored and compared."""
+    return math.inf if math.isnan(value) else value
 
 
 def check_trained(trained: int | None, epoch: int) -> int | None:
@@ -311,7 +317,16 @@ def profile_message(profile: Profile) -> pb.Profile:
         memory_mib=profile.memory_mib,
         gpu_util=profile.gpu_util,
         trained=profile.trained,
+        score=profile.score,
     )
+
+
+def score_messages(scores: Iterable[tuple[int, float]]) -> list[pb.Score]:
+    """Of several reports of an epoch, by several runs, the first one counts."""
+    first: dict[int, float] = {}
+    for epoch, value in scores:
+        first.setdefault(epoch, value)
+    return [pb.Score(epoch=epoch, value=value) for epoch, value in first.items()]
 
 
 def pair_messages(pairs: Iterable[tuple[str, str]]) -> list[pb.KeyValue]:

@@ -44,6 +44,7 @@ RESERVED_ENVIRONMENT = frozenset(
         "KUBEPROFILER_LAST_WORDS",
         "KUBEPROFILER_CUSTOM",
         "KUBEPROFILER_SNAPSHOTS",
+        "KUBEPROFILER_METRIC",
         "KUBEPROFILER_DATA",
     }
 )
@@ -115,6 +116,7 @@ def environment(
         "KUBEPROFILER_TOKEN": launch.token,
         "KUBEPROFILER_ATTEMPT": str(launch.attempt),
         "KUBEPROFILER_HEARTBEAT_SECONDS": str(heartbeat_seconds),
+        **({"KUBEPROFILER_METRIC": spec.metric} if spec.metric else {}),
         "KUBEPROFILER_CUSTOM": paths.custom,
         "KUBEPROFILER_SNAPSHOTS": paths.snapshots,
         "KUBEPROFILER_DATA": paths.data,

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from scheduler.core.errors import Impossible, Rejected
 from scheduler.core.model import Gpu, Job, JobId, JobSpec, Node, Rules
+from scheduler.core.sweeps import RULES, sweep_of
 
 INT_MAX = 2**31 - 1  # what the wire can carry
 MEMORY_MIB_MAX = 2**24  # 16 TiB
@@ -57,6 +58,7 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
     _environment("--export", spec.exported, reserved)
     _secrets(spec, reserved)
     _labels(spec.labels)
+    _sweep(spec)
     _size(spec)
 
 
@@ -244,6 +246,21 @@ def _labels(labels: Sequence[tuple[str, str]]) -> None:
         if not _LABEL_VALUE.fullmatch(value):
             raise Rejected(f"--label {key}={quote(value)}: a value must have {rule}")
     _once("--label", (key for key, _ in labels), "{} is given twice")
+
+
+def _sweep(spec: JobSpec) -> None:
+    check_integer("--parallel", spec.parallel, 0, INT_MAX)
+    check_integer("--prune_after", spec.prune_after, 0, INT_MAX)
+    check_text("--metric", spec.metric)
+    if spec.prune and spec.prune not in RULES:
+        raise Rejected(f"--prune {quote(spec.prune)}: must be {' or '.join(RULES)}")
+    for flag, given in (("--parallel", spec.parallel), ("--prune", spec.prune)):
+        if given and not sweep_of(spec):
+            raise Rejected(
+                f"{flag} {given}: needs --label sweep=NAME, to compare jobs with this label"
+            )
+    if spec.prune and not spec.metric:
+        raise Rejected(f"--prune {spec.prune}: needs --metric, by which jobs are compared")
 
 
 def _word(flag: str, word: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from scheduler.core import sweeps
 from scheduler.core.draft import Change, Draft
 from scheduler.core.evolve import asked_to_stop
 from scheduler.core.fast_replace import replace
@@ -58,11 +59,15 @@ def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
         if is_running(job) and (reason := _to_be_stopped(job, plan)):
             stops[job.id] = reason
             draft.put(replace(job, run=asked_to_stop(job, stop_reason(reason), now, rules)))
+    running = sweeps.count_runs(draft.jobs.values())
     for job_id, wished in plan.placements.items():
         waiting = draft.jobs.get(job_id)
         if waiting and _startable(waiting, wished, draft, known):
+            if sweeps.is_full(waiting, running):
+                continue
             expected = plan.expected.get(job_id, 0.0)
             draft.put(_start_run(waiting, wished, expected, draft, known))
+            running[sweeps.sweep_of(waiting.spec)] += 1
     waiting_ids = {job.id for job in draft.jobs.values() if job.waiting}
     draft.why = {id: reason for id, reason in plan.why.items() if id in waiting_ids}
     draft.stops = stops

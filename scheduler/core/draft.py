@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import takewhile
 
-from scheduler.core import learning
+from scheduler.core import learning, sweeps
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import (
     GpuKey,
@@ -59,6 +59,7 @@ class Draft:
         self.why: Mapping[JobId, Reason] = view.why
         self.stops: Mapping[JobId, Reason] = view.stops
         self.queue = view.queue
+        self.scores: Mapping[str, sweeps.Scores] = view.scores
         self._own_jobs: dict[JobId, Job] | None = None
         self._own_stopping: set[JobId] | None = None
         self._own_ended: dict[JobId, Time] | None = None
@@ -180,6 +181,7 @@ class Draft:
             why=self.why,
             stops=self.stops,
             queue=self.queue,
+            scores=self.scores,
             at=self.now,
         )
         return Change(view, tuple(self._touched), tuple(self._profiles))

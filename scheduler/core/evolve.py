@@ -36,7 +36,7 @@ import math
 from collections.abc import Sequence
 from functools import singledispatch
 
-from scheduler.core import gang, learning, time_limit
+from scheduler.core import gang, learning, sweeps, time_limit
 from scheduler.core.admission import port_owner
 from scheduler.core.draft import Change, Draft
 from scheduler.core.fast_replace import replace
@@ -116,18 +116,22 @@ def _(event: Cancelled, draft: Draft) -> None:
     if job is None or job.outcome:
         return
     by = f"cancelled by {event.by}" if event.by else "cancelled"
-    if job.run is None:
-        job = replace(job, cancelled=True)
-        draft.put(_end_job(job, Outcome.CANCELLED, by, draft.now))
-        return
-    run = asked_to_stop(job, by, draft.now, draft.rules)
-    if not job.cancelled:  # a run stopped for another reason before now ends for this one
-        run = replace(run, stop_reason=by)
-    if not event.graceful:
+    job = _cancel(job, by, draft)
+    if job.run and not event.graceful:
         # An earlier deadline stays: the time of a kill is never postponed.
-        kill_at = draft.now if run.kill_at is None else min(run.kill_at, draft.now)
-        run = replace(run, kill_at=kill_at)
-    draft.put(replace(job, run=run, cancelled=True))
+        run, now = job.run, draft.now
+        job = replace(job, run=replace(run, kill_at=min(now, run.kill_at or now)))
+    draft.put(job)
+
+
+def _cancel(job: Job, why: str, draft: Draft) -> Job:
+    """The job ends as soon as its run has stopped at the end of its epoch."""
+    if job.run is None:
+        return _end_job(replace(job, cancelled=True), Outcome.CANCELLED, why, draft.now)
+    run = asked_to_stop(job, why, draft.now, draft.rules)
+    if not job.cancelled:  # a run stopped for another reason before now ends for this one
+        run = replace(run, stop_reason=why)
+    return replace(job, run=run, cancelled=True)
 
 
 @_apply.register
@@ -199,7 +203,8 @@ def _(event: EpochEnded, draft: Draft) -> None:
         job = learning.record_peak(replace(job, run=run), len(run.shares), profile.memory_mib)
     job = _advance_epochs(job, profile.attempt, min(profile.epoch, job.max_epochs))
     job = record_trained(job, profile.attempt, profile.trained, profile.epoch - 1, ended=True)
-    draft.put(_unless_done(_raise_memory(job, profile.memory_mib), draft.now))
+    job = _unless_done(_raise_memory(job, profile.memory_mib), draft.now)
+    draft.put(_unless_hopeless(job, profile, draft))
 
 
 @_apply.register
@@ -324,6 +329,19 @@ def _unless_done(job: Job, now: Time) -> Job:
     if job.waiting and job.epochs_done >= job.max_epochs:
         return _finish(job, None, None, now)
     return job
+
+
+def _unless_hopeless(job: Job, profile: Profile, draft: Draft) -> Job:
+    """A job whose score has just shown that others of its sweep are better is pruned."""
+    scores = sweeps.record(draft.scores, job.spec, profile)
+    if scores is draft.scores:
+        return job
+    draft.scores = scores
+    if job.outcome or job.cancelled or profile.epoch >= job.max_epochs:
+        return job
+    of_sweep = scores[sweeps.sweep_of(job.spec)]
+    why = sweeps.why_pruned(job.spec, job.id, profile.epoch, of_sweep)
+    return _cancel(job, why, draft) if why else job
 
 
 def _was_away_at_its_end(job: Job, run: Run, draft: Draft) -> bool:

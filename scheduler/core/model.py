@@ -134,6 +134,12 @@ class JobSpec:
     time_limit_seconds: float = 0.0  # of all runs together; 0: none
     secrets: tuple[str, ...] = ()  # names of variables; the values are in job_secrets.py
     no_tracking: bool = False  # it has no relay, and no variables that name one
+    # With a label `sweep`; see sweeps.py.
+    parallel: int = 0  # so many jobs of its sweep may run at once; 0: any number
+    metric: str = ""  # by which the jobs of its sweep are compared
+    maximize: bool = False  # the greater the metric, the better
+    prune: str = ""  # the rule by which it is pruned; "": it is not
+    prune_after: int = 0  # not before so many epochs
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -387,6 +393,7 @@ class Profile:
     at: Time = 0.0
     steps: int = 0  # counted by its process since it started; 0: not reported
     trained: int | None = None  # how many of the epochs are in the weights; None: not reported
+    score: float | None = None  # the value of its job's metric; infinite: not a number
 
 
 # --- events, actions, plans ---------------------------------------------------------------------
@@ -528,6 +535,7 @@ class Waiting(StrEnum):
     MEMORY = "memory"
     TURN = "turn"  # other jobs come first
     PLANNING = "planning"  # no plan has considered it yet
+    PARALLEL = "parallel"  # other jobs of its sweep come first
     # Of a run that is to stop.
     PREEMPTED = "preempted"
     MOVED = "moved"
@@ -588,6 +596,7 @@ class Reason:
     slows: bool = False  # it might slow down `jobs`
     speed: float = 0.0  # slowed: relative to the speed that it could have
     measured: bool = False  # `speed` was measured, not predicted
+    parallel: int = 0  # so many jobs of its sweep may run at once, and `jobs` come first
 
 
 @dataclass(frozen=True, slots=True)
@@ -648,6 +657,8 @@ class View:
     stops: Mapping[JobId, Reason] = field(default_factory=dict)
     queue: tuple[JobId, ...] = ()
     observed_since: Time | None = None  # the first observation after a start or a gap
+    # By sweep, epoch and job: see sweeps.py. The sweep that was heard last is the last one.
+    scores: Mapping[str, Mapping[int, Mapping[JobId, float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

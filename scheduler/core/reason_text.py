@@ -56,6 +56,9 @@ def text(reason: Reason) -> str:
         case Waiting.PLANNING:
             unobserved = "waits for the first observation of the cluster"
             return "will be planned in a moment" if reason.observed else unobserved
+        case Waiting.PARALLEL:
+            first = f"; {_jobs(reason)} come{_s(reason)} first" if reason.jobs else ""
+            return f"at most {reason.parallel} of its sweep at once{first}"
         case Waiting.STARTING:
             return reason.cause
         case Waiting.SILENT:

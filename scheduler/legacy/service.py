@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from scheduler.access.identity import user_name
 from scheduler.api.jobs import JobService
 from scheduler.api.trainings import TrainingService
-from scheduler.api.wire import job_id
+from scheduler.api.wire import job_id, score
 from scheduler.clusters.local.accounts import account_of
 from scheduler.core import admission
 from scheduler.core.errors import Forbidden, NotFound, Rejected, SchedulerError, Unauthenticated
@@ -59,7 +59,8 @@ class _RunRequest:
     token: str | None
     body: bytes
     epoch: int  # that it wants to start, counted from 0
-    trained: int | None  # epochs in the weights; only the current library sends this
+    trained: int | None  # epochs in the weights; only the current library sends this,
+    score: float | None  # and this: see Profile
 
     @property
     def key(self) -> RunKey:
@@ -114,6 +115,7 @@ class LegacyService:
             request.body,
             _parse_number(request, "x-epoch", job.epochs_done),
             _parse_number(request, "x-trained", 0) if "x-trained" in request.headers else None,
+            _parse_score(request.headers.get("x-score")),
         )
         self.trainings.find_job(job.id, told.attempt, told.token)  # check first
         if _bearer(request) is not None:
@@ -261,7 +263,8 @@ class LegacyService:
         run = told.job.run
         if run and run.attempt == told.attempt and not said.epoch:
             said = replace(said, epoch_seconds=messages.credible_seconds(said, run, self.now()))
-        profile = replace(said.profile(told.job, told.attempt, epoch), trained=told.trained)
+        profile = said.profile(told.job, told.attempt, epoch)
+        profile = replace(profile, trained=told.trained, score=told.score)
         self.trainings.end_epochs([profile], told.token)
 
     def _record_heartbeat(self, told: _RunRequest, said: messages.OldReport) -> str:
@@ -306,6 +309,13 @@ def _parse_number(request: Request, header: str, otherwise: int) -> int:
     if not _NUMBER.fullmatch(number):
         raise Rejected(f"{header.title()} {admission.quote(number)}: is not a number")
     return int(number)
+
+
+def _parse_score(text: str | None) -> float | None:
+    try:
+        return None if text is None else score(float(text))
+    except ValueError:
+        raise Rejected(f"X-Score {admission.quote(text or '')}: is not a number") from None
 
 
 def _bearer(request: Request) -> str | None:

@@ -16,9 +16,10 @@ _LEVELS = {LIBRARY: 0, WATCHDOG: 1, DRIVER: 2}
 REASONS = (
     *(Waiting.HELD, Waiting.BACKOFF, Waiting.STOPPING, Waiting.NODES, Waiting.IMAGE),
     *(Waiting.GPUS, Waiting.MEMORY, Waiting.TURN, Waiting.PLANNING),
+    Waiting.PARALLEL,
 )
 # Those of jobs that wait by request, or for a time that is known.
-_NOT_READY = (Waiting.HELD, Waiting.BACKOFF)
+_NOT_READY = (Waiting.HELD, Waiting.BACKOFF, Waiting.PARALLEL)
 
 Values = tuple[str, ...]  # of labels
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any
 
 from scheduler.v1 import scheduler_pb2 as pb
@@ -64,6 +65,10 @@ def job(message: pb.Job) -> Record:
         "shares": [
             {"node": share.node, "gpu": share.gpu, "memory_mib": share.memory_mib}
             for share in message.shares
+        ],
+        "scores": [
+            {"epoch": each.epoch, "value": each.value if isfinite(each.value) else None}
+            for each in message.scores
         ],
         "spec": spec_of(spec),
     }
@@ -167,6 +172,11 @@ def spec_of(spec: pb.JobSpec) -> Record:
         "exported": pairs(spec.exported),
         "secrets": list(spec.secrets),
         "time_limit_seconds": _optional(spec, "time_limit_seconds"),
+        "parallel": spec.parallel,
+        "metric": spec.metric,
+        "maximize": spec.maximize,
+        "prune": spec.prune,
+        "prune_after": spec.prune_after,
     }
 
 

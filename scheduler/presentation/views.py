@@ -228,6 +228,8 @@ def options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
         yield "--env", f"{name}={value}"
     if spec.time_limit_seconds:
         yield "--time_limit", f"{spec.time_limit_seconds:.0f}s"
+    if spec.maximize:
+        yield "--mode", "max"
     for name in spec.secrets:
         yield "--secret", name
     if spec.exported:
@@ -258,6 +260,10 @@ FLAGS = {
     "keep_library": "--keep_library",
     "no_tracking": "--no_tracking",
     "directory": "directory",
+    "parallel": "--parallel",
+    "metric": "--metric",
+    "prune": "--prune",
+    "prune_after": "--prune_after",
 }
 
 

@@ -254,3 +254,8 @@ def what_people_write_on_jobs(db: Database) -> None:
             primary key (job_id, key)
         ) strict, without rowid
     """)
+
+
+@migrations()
+def how_the_jobs_of_a_sweep_compare(db: Database) -> None:
+    db.execute("alter table profiles add column score real")

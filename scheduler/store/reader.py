@@ -58,6 +58,10 @@ PROFILES = f"""
     select {", ".join(rows.PROFILE)} from profiles where job_id = ?
     order by attempt desc, epoch desc, rank limit ?
 """
+SCORES = """
+    select epoch, score from profiles where job_id = ? and rank = 0 and score is not null
+    order by epoch, attempt
+"""
 COUNTS = f"select {', '.join(rows.COUNT)} from counts"
 # Each step finds the next name in the index, however many jobs a user has.
 _ENDED_USERS = """
@@ -243,6 +247,11 @@ class Reader:
                 for profile in _readable(rows.profile, [found] if found else []):
                     newest[job_id] = profile
         return newest
+
+    def scores(self, job_ids: Iterable[JobId]) -> dict[JobId, list[tuple[int, float]]]:
+        """Returns the scores of each job after its epochs."""
+        with self._snapshot() as db:
+            return {job_id: db.execute(SCORES, (job_id,)).fetchall() for job_id in job_ids}
 
     def counts(self) -> dict[Count, float]:
         """Returns all that was ever counted; see core/counts.py."""

@@ -75,6 +75,7 @@ _PROFILE_PLAIN = (
     "at",
     "steps",
     "trained",
+    "score",
 )
 PROFILE = (*_PROFILE_PLAIN, "beside")
 PROFILE_WRITTEN = (*PROFILE, "beside_counts")
@@ -245,6 +246,14 @@ def read_learned(
         except UNREADABLE:
             damaged.append(row)
     return kinds, used, damaged
+
+
+def read_scores(found: Sequence[Row]) -> dict[int, dict[JobId, float]]:
+    """The scores of a sweep, from rows of epoch, job and score."""
+    scores: dict[int, dict[JobId, float]] = {}
+    for epoch, job_id, score in found:
+        scores.setdefault(epoch, {}).setdefault(JobId(job_id), score)
+    return scores
 
 
 def run(text: str) -> Run:

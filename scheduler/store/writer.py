@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 from pathlib import Path
 
 import msgspec
 import structlog
 
+from scheduler.core import sweeps
 from scheduler.core.counts import Counts
 from scheduler.core.errors import InvariantError
 from scheduler.core.model import Fact, Job, JobId, Profile, View
@@ -39,6 +40,12 @@ _LOAD = f"""
     select seq, user, name, {", ".join(rows.JOB)} from jobs where outcome is null order by seq
 """
 _LOAD_LEARNED = f"select {', '.join(rows.LEARNED)} from learned order by about, name"
+# What all jobs of a sweep have reported, in the order of their submission.
+_LOAD_SCORES = """
+    select epoch, id, score from labels join jobs using (seq) join profiles on job_id = id
+    where key = ? and value = ? and user = ? and rank = 0 and score is not null
+    order by seq, attempt, epoch
+"""
 _SET_ASIDE = _insert("damaged", ("at", "data"))
 _FAIL_JOB = f"""
     update jobs set {", ".join(f"{column} = ?" for column in _JOB_WRITTEN)} where seq = ?
@@ -114,7 +121,18 @@ class SqliteStore:
             for row in damaged:
                 self._set_aside(row, _FORGET_LEARNED, row[:2])
                 log.error("row_set_aside", column="learned.data")
-            return View(jobs=jobs, kinds=kinds, used=used)
+            return View(jobs=jobs, kinds=kinds, used=used, scores=self._load_scores(jobs.values()))
+
+    def _load_scores(self, jobs: Iterable[Job]) -> dict[str, sweeps.Scores]:
+        """Of the sweeps of these jobs, if any is pruned by them."""
+        specs = {sweeps.sweep_of(job.spec): job.spec for job in jobs if job.spec.prune}
+        found: dict[str, sweeps.Scores] = {}
+        for sweep, spec in specs.items():
+            name = dict(spec.labels).get(sweeps.LABEL)
+            read = self._db.execute(_LOAD_SCORES, (sweeps.LABEL, name, spec.user)).fetchall()
+            if read:
+                found[sweep] = rows.read_scores(read)
+        return found
 
     def _read_job(self, row: rows.Row) -> Job:
         job = rows.job(row)

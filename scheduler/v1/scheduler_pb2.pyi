@@ -23,7 +23,7 @@ class PortMapping(_message.Message):
     def __init__(self, host: _Optional[int] = ..., container: _Optional[int] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("name", "image", "command", "args", "project", "experiment", "labels", "env", "script_path", "custom_dir", "snapshots_dir", "ports", "max_epochs", "batch_size", "training_set_size", "gpus_min", "gpus_max", "memory_mib", "is_single_gpu", "disable_gpu_sharing", "priority", "held", "hours_estimate", "retries", "user", "keep_library", "process_per_gpu", "directory", "exported", "time_limit_seconds", "secrets", "no_tracking")
+    __slots__ = ("name", "image", "command", "args", "project", "experiment", "labels", "env", "script_path", "custom_dir", "snapshots_dir", "ports", "max_epochs", "batch_size", "training_set_size", "gpus_min", "gpus_max", "memory_mib", "is_single_gpu", "disable_gpu_sharing", "priority", "held", "hours_estimate", "retries", "user", "keep_library", "process_per_gpu", "directory", "exported", "time_limit_seconds", "secrets", "no_tracking", "parallel", "metric", "maximize", "prune", "prune_after")
     NAME_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,11 @@ class JobSpec(_message.Message):
     TIME_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
     NO_TRACKING_FIELD_NUMBER: _ClassVar[int]
+    PARALLEL_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    MAXIMIZE_FIELD_NUMBER: _ClassVar[int]
+    PRUNE_FIELD_NUMBER: _ClassVar[int]
+    PRUNE_AFTER_FIELD_NUMBER: _ClassVar[int]
     name: str
     image: str
     command: _containers.RepeatedScalarFieldContainer[str]
@@ -88,7 +93,12 @@ class JobSpec(_message.Message):
     time_limit_seconds: float
     secrets: _containers.RepeatedScalarFieldContainer[str]
     no_tracking: bool
-    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., script_path: _Optional[str] = ..., custom_dir: _Optional[str] = ..., snapshots_dir: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., max_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., training_set_size: _Optional[int] = ..., gpus_min: _Optional[int] = ..., gpus_max: _Optional[int] = ..., memory_mib: _Optional[int] = ..., is_single_gpu: _Optional[bool] = ..., disable_gpu_sharing: _Optional[bool] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., hours_estimate: _Optional[float] = ..., retries: _Optional[int] = ..., user: _Optional[str] = ..., keep_library: _Optional[bool] = ..., process_per_gpu: _Optional[bool] = ..., directory: _Optional[str] = ..., exported: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., time_limit_seconds: _Optional[float] = ..., secrets: _Optional[_Iterable[str]] = ..., no_tracking: _Optional[bool] = ...) -> None: ...
+    parallel: int
+    metric: str
+    maximize: bool
+    prune: str
+    prune_after: int
+    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., script_path: _Optional[str] = ..., custom_dir: _Optional[str] = ..., snapshots_dir: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., max_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., training_set_size: _Optional[int] = ..., gpus_min: _Optional[int] = ..., gpus_max: _Optional[int] = ..., memory_mib: _Optional[int] = ..., is_single_gpu: _Optional[bool] = ..., disable_gpu_sharing: _Optional[bool] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., hours_estimate: _Optional[float] = ..., retries: _Optional[int] = ..., user: _Optional[str] = ..., keep_library: _Optional[bool] = ..., process_per_gpu: _Optional[bool] = ..., directory: _Optional[str] = ..., exported: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., time_limit_seconds: _Optional[float] = ..., secrets: _Optional[_Iterable[str]] = ..., no_tracking: _Optional[bool] = ..., parallel: _Optional[int] = ..., metric: _Optional[str] = ..., maximize: _Optional[bool] = ..., prune: _Optional[str] = ..., prune_after: _Optional[int] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("node", "gpu", "memory_mib")
@@ -101,7 +111,7 @@ class Share(_message.Message):
     def __init__(self, node: _Optional[str] = ..., gpu: _Optional[str] = ..., memory_mib: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "spec", "state", "epochs_done", "max_epochs", "submitted_at", "started_at", "ended_at", "attempt", "shares", "reason", "priority", "preempted", "memory_mib", "epoch_seconds", "eta_seconds", "run_started_at", "heard_at", "why", "eta", "last_run", "exit_code", "log_line", "epochs_trained", "annotations")
+    __slots__ = ("id", "spec", "state", "epochs_done", "max_epochs", "submitted_at", "started_at", "ended_at", "attempt", "shares", "reason", "priority", "preempted", "memory_mib", "epoch_seconds", "eta_seconds", "run_started_at", "heard_at", "why", "eta", "last_run", "exit_code", "log_line", "epochs_trained", "annotations", "scores")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +137,7 @@ class Job(_message.Message):
     LOG_LINE_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_TRAINED_FIELD_NUMBER: _ClassVar[int]
     ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: JobSpec
     state: str
@@ -152,7 +163,16 @@ class Job(_message.Message):
     log_line: str
     epochs_trained: int
     annotations: _containers.RepeatedCompositeFieldContainer[KeyValue]
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., epochs_done: _Optional[int] = ..., max_epochs: _Optional[int] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., attempt: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., preempted: _Optional[bool] = ..., memory_mib: _Optional[int] = ..., epoch_seconds: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., run_started_at: _Optional[float] = ..., heard_at: _Optional[float] = ..., why: _Optional[_Union[Why, _Mapping]] = ..., eta: _Optional[_Union[Eta, _Mapping]] = ..., last_run: _Optional[str] = ..., exit_code: _Optional[int] = ..., log_line: _Optional[str] = ..., epochs_trained: _Optional[int] = ..., annotations: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
+    scores: _containers.RepeatedCompositeFieldContainer[Score]
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., epochs_done: _Optional[int] = ..., max_epochs: _Optional[int] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., attempt: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., preempted: _Optional[bool] = ..., memory_mib: _Optional[int] = ..., epoch_seconds: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., run_started_at: _Optional[float] = ..., heard_at: _Optional[float] = ..., why: _Optional[_Union[Why, _Mapping]] = ..., eta: _Optional[_Union[Eta, _Mapping]] = ..., last_run: _Optional[str] = ..., exit_code: _Optional[int] = ..., log_line: _Optional[str] = ..., epochs_trained: _Optional[int] = ..., annotations: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., scores: _Optional[_Iterable[_Union[Score, _Mapping]]] = ...) -> None: ...
+
+class Score(_message.Message):
+    __slots__ = ("epoch", "value")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    value: float
+    def __init__(self, epoch: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
 
 class Why(_message.Message):
     __slots__ = ("kind", "detail", "until", "ahead", "instead")
@@ -614,7 +634,7 @@ class StartEpochReply(_message.Message):
     def __init__(self, stop: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Profile(_message.Message):
-    __slots__ = ("job_id", "attempt", "rank", "epoch", "step_seconds", "epoch_seconds", "samples_per_second", "memory_mib", "gpu_util", "steps", "trained")
+    __slots__ = ("job_id", "attempt", "rank", "epoch", "step_seconds", "epoch_seconds", "samples_per_second", "memory_mib", "gpu_util", "steps", "trained", "score")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -626,6 +646,7 @@ class Profile(_message.Message):
     GPU_UTIL_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     TRAINED_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     attempt: int
     rank: int
@@ -637,7 +658,8 @@ class Profile(_message.Message):
     gpu_util: float
     steps: int
     trained: int
-    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., step_seconds: _Optional[float] = ..., epoch_seconds: _Optional[float] = ..., samples_per_second: _Optional[float] = ..., memory_mib: _Optional[int] = ..., gpu_util: _Optional[float] = ..., steps: _Optional[int] = ..., trained: _Optional[int] = ...) -> None: ...
+    score: float
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., step_seconds: _Optional[float] = ..., epoch_seconds: _Optional[float] = ..., samples_per_second: _Optional[float] = ..., memory_mib: _Optional[int] = ..., gpu_util: _Optional[float] = ..., steps: _Optional[int] = ..., trained: _Optional[int] = ..., score: _Optional[float] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("profiles",)

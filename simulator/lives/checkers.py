@@ -28,6 +28,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.reason_text import line
 from scheduler.core.runs import current_run
+from scheduler.core.sweeps import PRUNED
 from simulator.lives.owners import Owner
 from simulator.lives.training import Training
 from simulator.lives.world import Witness, World
@@ -248,7 +249,9 @@ class Outcomes(Checker):
                 done = self.world.epochs_done.get(job.id, 0) >= job.max_epochs
                 self.require(done or job.id in self.world.ended_well, job, "never finished")
             case Outcome.CANCELLED:
-                self.require(truth.cancel_at is not None, job, "was not cancelled by its owner")
+                pruned = bool(truth.spec.prune) and job.reason.startswith(PRUNED)
+                said = "was not cancelled by its owner"
+                self.require(pruned or truth.cancel_at is not None, job, said)
             case Outcome.FAILED:
                 # Refusals by the world are not the job's failures, however many there are.
                 causes = (failure for failure in Failure if failure is not Failure.REFUSED)

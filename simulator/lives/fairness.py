@@ -10,6 +10,7 @@ from scheduler.core.evolve import lost_gpu
 from scheduler.core.memory import fits_empty, need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, Rules, Run, Time, View, Waiting
 from scheduler.core.runs import awaits_old_pods, current_job
+from scheduler.core.sweeps import sweep_of
 from scheduler.outlook.remedies import startable
 from simulator.lives.checkers import Checker, RuleChecker
 from simulator.lives.observed_memory import OVER_SHARE
@@ -95,6 +96,10 @@ class WaitingReasons(RuleChecker):
                 )
             case Waiting.MEMORY | Waiting.GPUS:
                 return not fits
+            case Waiting.PARALLEL:
+                sweep = sweep_of(job.spec)
+                rivals = (o for o in others if o.run or _can_start(o, view.at))
+                return sum(sweep_of(o.spec) == sweep for o in rivals) >= job.spec.parallel > 0
             case Waiting.STOPPING:
                 leaving = bool(view.stopping) or _any_run_vanishing(view)
                 return leaving or not fits or awaits_old_pods(job, view.pods)
@@ -112,6 +117,9 @@ def has_new_plan(before: View, after: View) -> bool:
 
 def can_start_now(job: Job, view: View) -> bool:
     """Whether it waits only for GPUs."""
+    why = view.why.get(job.id)
+    if why and why.kind is Waiting.PARALLEL:
+        return False
     return startable(job, view.at) and not awaits_old_pods(job, view.pods)
 
 

@@ -46,6 +46,7 @@ from simulator.lives.missing_epochs import MissingEpochs
 from simulator.lives.observed_memory import memory_checkers
 from simulator.lives.owners import Owner
 from simulator.lives.scripts import with_habits
+from simulator.lives.sweep_jobs import Sweeps, with_sweeps
 from simulator.lives.time_limits import TimeLimits, with_time_limits
 from simulator.lives.workload import TrueJob, draw_jobs, draw_nodes
 from simulator.lives.world import World
@@ -120,12 +121,15 @@ def draw_options(
             fairness_half_life_seconds=rng.choice([300.0, 3600.0, 7 * 86400.0]),
         ),
         nodes=tuple(nodes),
-        truths=with_time_limits(
-            with_habits(
-                draw_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib),
-                random.Random(f"scripts {seed}"),
+        truths=with_sweeps(
+            with_time_limits(
+                with_habits(
+                    draw_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib),
+                    random.Random(f"scripts {seed}"),
+                ),
+                random.Random(f"time limits {seed}"),
             ),
-            random.Random(f"time limits {seed}"),
+            random.Random(f"sweeps {seed}"),
         ),
         safety_seconds=rng.uniform(100.0, 900.0),
         observe_every_seconds=rng.choice([30.0, 60.0, 120.0]),
@@ -214,7 +218,7 @@ class Life:
         self.world.read = lambda: self.scheduler.view
         self.world.witnesses = basic_checkers(self.world, self.owners)
         self.world.witnesses += memory_checkers(self.world)
-        self.world.witnesses += [TimeLimits(self.world)]
+        self.world.witnesses += [TimeLimits(self.world), Sweeps(self.world, options.rules)]
         self.world.witnesses += [
             LearnedSpeedsMatch(self.world),
             UsedTimeMatches(self.world, options.rules),

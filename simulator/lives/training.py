@@ -276,6 +276,7 @@ class Training:
                 gpu_util=truth.gpu_util,
                 at=world.now(),
                 trained=self._count(self.epoch),
+                score=truth.score(self.epoch),
             )
             self._report(self.epoch)
         # After an epoch the script saves, which takes a moment.

@@ -48,6 +48,11 @@ class TrueJob:
     absurd: float = 0.0  # how often it reports nonsense as an epoch's length
     scaling: float = SCALING
     habit: str | None = None  # see scripts.py; None: its weights are not simulated
+    quality: float = 0.0  # how good its metric becomes
+
+    def score(self, epoch: int) -> float | None:
+        """What it reports of its metric after so many epochs; infinite: not a number."""
+        return self.quality * (1.0 - 0.5**epoch) if self.spec.metric else None
 
     def seconds(self, gpus: int, beside: Iterable[TrueJob]) -> float:
         """The length of an epoch on this number of GPUs, beside these jobs all the time."""

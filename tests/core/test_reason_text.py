@@ -16,6 +16,7 @@ from scheduler.core.reason_text import (
 )
 
 GPUS, MEMORY, TURN, IMAGE = Waiting.GPUS, Waiting.MEMORY, Waiting.TURN, Waiting.IMAGE
+PARALLEL = Waiting.PARALLEL
 EXCLUSIVE, UNKNOWN, POLICY = WholeGpus.EXCLUSIVE, WholeGpus.UNKNOWN, WholeGpus.POLICY
 T4 = (("t4", 2),)
 MIXED = (("a100", 1), ("t4", 2))
@@ -116,6 +117,11 @@ WAITING = [
     (
         Reason(MEMORY, jobs=("a", "b")),
         "will run beside a and b, which leave too little memory so far",
+    ),
+    (Reason(PARALLEL, parallel=2), "at most 2 of its sweep at once"),
+    (
+        Reason(PARALLEL, parallel=2, jobs=("a", "b")),
+        "at most 2 of its sweep at once; a and b come first",
     ),
     (Reason(TURN), "other jobs come first"),
     (Reason(TURN, jobs=("a", "b")), "what is free is reserved for a and b"),

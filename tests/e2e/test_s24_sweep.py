@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import random
+import sys
 import threading
 import time
 from pathlib import Path
@@ -70,6 +71,91 @@ def test_shuffle_and_limit_choose_some_of_them(daemons: Daemons) -> None:
 
 
 GRID_COMMAND = ("grid", "--", "true", "{lr}", "{seed}")
+
+
+TRAIN = """
+import sys
+from pathlib import Path
+from kubernetesdlprofile import kubeprofiler
+
+api = kubeprofiler.KubeProfiler()
+for epoch in api.epochs():
+    Path(api.root_dir, "checkpoint").write_text(str(epoch + 1))
+    api.log_metric("val_loss", float(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    file = tmp_path / "t.py"
+    file.write_text(TRAIN)
+    return str(file)
+
+
+def test_no_more_jobs_of_a_sweep_run_than_may(daemons: Daemons) -> None:
+    daemon = daemons("0")
+    flags = ("--sweep", "s=1000,1001,1002", "--parallel", "2", "--num_gpus", "0")
+    daemon.submit(*flags, "grid", "--", "sleep", "{s}")
+    states = {"grid-0": "RUNNING", "grid-1": "RUNNING", "grid-2": "QUEUED"}
+
+    def seen() -> dict[str, str]:
+        return {job["name"]: job["state"] for job in daemon.state_of()["jobs"]}
+
+    eventually(lambda: seen() == states)
+    reason = daemon.state_of("grid-2")["jobs"][0]["reason"]
+    assert reason == "parallel (at most 2 of its sweep at once; grid-0 and grid-1 come first)"
+    daemon.run("scheduler-cancel-job", "grid-0")
+    eventually(lambda: seen() == {**states, "grid-0": "CANCELED", "grid-2": "RUNNING"})
+
+
+def test_a_hopeless_job_stops_after_its_epoch_and_keeps_its_checkpoint(
+    daemons: Daemons, script: str, tmp_path: Path
+) -> None:
+    daemon = daemons("1x16384")
+    flags = ("--sweep", "loss=1,3,nan,0.5", "--parallel", "1", "--max_epochs", "9")
+    pruned = ("--metric", "val_loss", "--prune", "asha", "--snapshots_dir", str(tmp_path / "snap"))
+    done = daemon.run(
+        *("run-scheduler", *flags, *pruned, "--wait", "grid", "--"),
+        *(sys.executable, script, "{loss}"),
+    )
+    assert done.returncode == 1, done.stderr
+    jobs = {job["name"]: job for job in daemon.state_of()["jobs"]}
+    ends = {name: (job["state"], job["epochs_done"]) for name, job in jobs.items()}
+    assert ends == {
+        "grid-0": ("FINISHED", 9),
+        "grid-1": ("CANCELED", 1),
+        "grid-2": ("CANCELED", 1),
+        "grid-3": ("FINISHED", 9),
+    }
+    why = "pruned after epoch 1: val_loss 3 is not among the best third of 2 jobs"
+    assert jobs["grid-1"]["reason"] == why
+    assert f"grid-1: CANCELED: {why}" in done.stderr
+    assert jobs["grid-2"]["reason"].endswith("val_loss is not a finite number")
+    assert jobs["grid-1"]["scores"] == [{"epoch": 1, "value": 3.0}]
+    assert [each["value"] for each in jobs["grid-3"]["scores"]] == [0.5] * 9
+    kept = tmp_path / "snap" / jobs["grid-1"]["id"] / "checkpoint"
+    assert kept.read_text() == "1"
+
+
+def test_scores_survive_the_daemon(daemons: Daemons, script: str, tmp_path: Path) -> None:
+    """The first job waits in its second epoch while the daemon is killed; the second one is then
+    compared with what the first had reported."""
+    daemon, gate = daemons("2x16384"), tmp_path / "go"
+    Path(script).write_text(
+        TRAIN
+        + f"    while epoch == 1 and sys.argv[1] == '1' and not Path({str(gate)!r}).exists():\n"
+        "        __import__('time').sleep(0.01)\n"
+    )
+    flags = ("--label", "sweep=s", "--max_epochs", "5", "--metric", "val_loss", "--prune", "asha")
+    first = daemon.submit(*flags, "first", "--", sys.executable, script, "1")
+    eventually(lambda: daemon.state_of(first)["jobs"][0]["epochs_done"] == 1)
+    daemon.kill()
+    daemon.start()
+    daemon.submit(*flags, "second", "--", sys.executable, script, "2")
+    ended = daemon.wait_state(second="CANCELED")["second"]
+    assert "val_loss 2 is not among the best third of 2 jobs" in ended.reason
+    gate.touch()
+    daemon.wait_state(first="FINISHED")
 
 
 def test_a_function_that_raises_submits_nothing(daemons: Daemons, tmp_path: Path) -> None:

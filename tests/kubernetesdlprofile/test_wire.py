@@ -19,6 +19,7 @@ profile = st.builds(
     wire.Profile,
     *(text, int32, int32, int32, number, number, number, int32, number, int32),
     trained=trained,
+    score=st.none() | number,
 )
 
 
@@ -27,7 +28,8 @@ NUMBERED = wire.Profile._fields[: wire.FIELDS[wire.Profile]]
 
 def theirs_of(ours: wire.Profile) -> pb.Profile:
     fields: dict[str, Any] = dict(zip(NUMBERED, ours, strict=False))
-    return pb.Profile(**fields, trained=None if ours.trained < 0 else ours.trained)
+    trained = None if ours.trained < 0 else ours.trained
+    return pb.Profile(**fields, trained=trained, score=ours.score)
 
 
 @given(text, int32, int32, int32, int32, trained)
@@ -70,6 +72,7 @@ def test_the_order_of_a_profile_is_that_of_its_field_numbers() -> None:
     assert [(field.name, field.number) for field in fields] == [
         *((name, number) for number, name in enumerate(NUMBERED, 1)),
         ("trained", wire.TRAINED),
+        ("score", wire.SCORE),
     ]
     assert pb.StartEpochRequest.DESCRIPTOR.fields_by_name["trained"].number == wire.TRAINED
 

@@ -44,6 +44,8 @@ def sharing(name: str, file: str, old: str, new: str, *seeds: int) -> Mutant:
 
 
 TIME_LIMIT = "scheduler/core/time_limit.py"
+SWEEPS = "scheduler/core/sweeps.py"
+TURNS = "scheduler/planning/turns.py"
 LIFECYCLE = "scheduler/core/evolve.py"
 ADOPT = "scheduler/core/adopt.py"
 RUNS = "scheduler/core/runs.py"
@@ -99,6 +101,56 @@ MUTANTS = (
         TIME_LIMIT,
         "return seconds > 0 and this_ends_at + seconds > ends_at",
         "return False",
+    ),
+    mutant(
+        "adopt starts as many jobs of a sweep as a plan says",
+        ADOPT,
+        "if sweeps.is_full(waiting, running):",
+        "if False:",
+        130,
+    ),
+    mutant(
+        "a stopping run of a sweep counts no more",
+        SWEEPS,
+        "return Counter(sweep_of(job.spec) for job in jobs if job.run)",
+        "return Counter(sweep_of(j.spec) for j in jobs if j.run and j.run.phase != 'stopping')",
+        92,
+    ),
+    mutant(
+        "the turn of a sweep's jobs never comes",
+        TURNS,
+        "if len(come_first) < job.spec.parallel:",
+        "if False:",
+    ),
+    mutant(
+        "jobs of other sweeps take turns",
+        SWEEPS,
+        'return f"{spec.user}/{name}" if name else ""',
+        'return "all"',
+    ),
+    mutant(
+        "the best jobs of a sweep are pruned",
+        SWEEPS,
+        "return score if spec.maximize else -score",
+        "return -score if spec.maximize else score",
+    ),
+    mutant(
+        "a new score of an epoch replaces the one of a better job",
+        SWEEPS,
+        "rung = {**rung, profile.job_id: profile.score}",
+        "rung = {**rung, profile.job_id: min([profile.score, *rung.values()])}",
+    ),
+    mutant(
+        "scores are forgotten by a restart",
+        STORE,
+        "            if read:\n                found[sweep]",
+        "            if False:\n                found[sweep]",
+    ),
+    mutant(
+        "a pruned job starts again",
+        LIFECYCLE,
+        "return replace(job, run=run, cancelled=True)",
+        "return replace(job, run=run)",
     ),
     mutant(
         "a time limit counts the newest run only",

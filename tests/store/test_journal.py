@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import typing
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -137,6 +138,7 @@ def test_a_view_reads_as_it_was_written() -> None:
         observed_since=NOW,
         stops={running.id: Reason(Waiting.MOVED, before=(("t4", 2),))},
         why={waiting.id: Reason(Waiting.GPUS, gpus=1, free=(("t4", 0),))},
+        scores={"ann/grid": {3: {running.id: math.inf}}},
     )
     assert all(getattr(whole, f.name) != getattr(View(), f.name) for f in fields(View))
     assert journal.decode_view(msgspec.msgpack.encode(whole)) == whole

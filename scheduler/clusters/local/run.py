@@ -52,6 +52,7 @@ class _EpochReport(msgspec.Struct):
     samples_per_second: Seconds = 0.0
     memory_mib: Count = 0
     gpu_util: Seconds = 0.0
+    score: float | None = None
 
 
 class _Launched(msgspec.Struct):

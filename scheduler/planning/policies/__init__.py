@@ -11,6 +11,7 @@ from importlib import import_module
 from scheduler.core.model import Job, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.estimates.next_try import NextTry
+from scheduler.planning.turns import in_turn
 
 # What each does, for people who choose one.
 SUMMARIES = {
@@ -36,7 +37,7 @@ def _build_policy(name: str, rules: Rules) -> Policy:
             return Plan()
         if policy is None:
             policy = getattr(import_module(f"scheduler.planning.policies.{name}"), name)(rules)
-        return policy(view, now)
+        return in_turn(policy, view, now)
 
     return plan
 
