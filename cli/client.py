@@ -55,7 +55,8 @@ class CallError(CommandError):
 
 
 class Client:
-    def __init__(self, server: str, ca: str = "") -> None:
+    def __init__(self, server: str, ca: str = "", token: str = "") -> None:
+        """`token`: for this server; "": that of the environment, or of a daemon here."""
         host, port = address(server)
         self.server, self.ca = server, ca
         if ca:
@@ -63,7 +64,7 @@ class Client:
             self._channel = grpc.secure_channel(f"{host}:{port}", trusted, options=_OPTIONS)
         else:
             self._channel = grpc.insecure_channel(f"{host}:{port}", options=_OPTIONS)
-        self.token = _token_from_environment()
+        self.token = token or _token_from_environment()
         self.is_token_local = not self.token  # then it is for processes of root's, or our own
         self.token = self.token or _local_token(host.strip("[]"), port) or ""
         self.metadata = (("authorization", f"Bearer {self.token}"),) if self.token else ()
@@ -186,6 +187,8 @@ class Client:
 
     def _call_error(self, error: grpc.RpcError) -> CallError:
         status, details = error.code().name, error.details() or ""
+        if status == "CANCELLED":  # by a server that ends: we never cancel a call that we wait for
+            status, details = "UNAVAILABLE", "it is stopping"
         return CallError(call_error_text(status, details, self.server, self.ca), status)
 
 

@@ -85,8 +85,10 @@ class Parser(argparse.ArgumentParser):
     """Reports errors in one line; accepts `-` for `_` in flags, and flags between arguments."""
 
     takes_command = False  # whether arguments may follow a `--`
+    describes_job = False  # whether a context's defaults for jobs are for its flags
 
     def __init__(self, prog: str, usage: str, about: str, examples: str) -> None:
+        self.connects = False  # whether contexts are for this command
         super().__init__(
             prog,
             usage=f"{prog} {usage}",
@@ -97,21 +99,11 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,  # a new flag could make an abbreviation ambiguous
         )
 
-    def add_common(self) -> None:
+    def add_common(self, connects: bool = True) -> None:
+        """`connects`: the command talks to a scheduler."""
         group = self.add_argument_group("common to all commands")
-        group.add_argument(
-            "--server",
-            metavar="HOST:PORT",
-            default=os.environ.get("SCHEDULER_SERVER") or DEFAULT_SERVER,
-            help=f"address of the scheduler; default: $SCHEDULER_SERVER, else {DEFAULT_SERVER}",
-        )
-        group.add_argument(
-            "--ca",
-            metavar="FILE",
-            default=os.environ.get("SCHEDULER_CA") or "",
-            help="encrypt the connection; FILE (PEM) contains the authority that signed the "
-            "scheduler's certificate; default: $SCHEDULER_CA, else no encryption",
-        )
+        if connects:
+            self._add_connection(group)
         group.add_argument(
             "--output",
             choices=("table", "json", "yaml"),
@@ -128,13 +120,43 @@ class Parser(argparse.ArgumentParser):
         group.add_argument("--version", nargs=0, action=_Version, help="print the version")
         group.add_argument("-h", "--help", nargs=0, action=_PrintHelp, help="print this help")
 
+    def _add_connection(self, group: argparse._ArgumentGroup) -> None:
+        self.connects = True
+        self.set_defaults(in_context=None, token="")
+        group.add_argument(
+            "--context",
+            metavar="NAME",
+            help="context of this command (scheduler-context lists them); default: "
+            "$SCHEDULER_CONTEXT, else the active one",
+        )
+        group.add_argument(
+            "--server",
+            metavar="HOST:PORT",
+            default=os.environ.get("SCHEDULER_SERVER") or DEFAULT_SERVER,
+            help="address of the scheduler; default: $SCHEDULER_SERVER, else the context's, else "
+            f"{DEFAULT_SERVER}",
+        )
+        group.add_argument(
+            "--ca",
+            metavar="FILE",
+            default=os.environ.get("SCHEDULER_CA") or "",
+            help="encrypt the connection; FILE (PEM) contains the authority that signed the "
+            "scheduler's certificate; default: $SCHEDULER_CA, else the context's, else no "
+            "encryption",
+        )
+
     def read(self, argv: Sequence[str]) -> argparse.Namespace:
         """The words after the first `--` are not parsed: they become `command`."""
         for word in argv:
             if not _encodable(word):
                 raise UsageError(f"{word!a} is not valid UTF-8")
         end = argv.index("--") if "--" in argv else len(argv)
-        options = self.parse_intermixed_args([with_underscores(word) for word in argv[:end]])
+        words = [with_underscores(word) for word in argv[:end]]
+        if self.connects:
+            from cli.contexts import defaults  # they import this module
+
+            defaults.apply(self, words)
+        options = self.parse_intermixed_args(words)
         options.command = list(argv[end + 1 :])
         if options.command and not self.takes_command:
             raise UsageError(f"{options.command[0]!r}: this command takes nothing after `--`")

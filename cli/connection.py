@@ -53,5 +53,6 @@ class Connection(Protocol):
 
 
 def connect(options: argparse.Namespace) -> Connection:
-    """`options`: of any command; see `Parser.add_common`."""
-    return Client(options.server, options.ca)
+    """`options`: of any command; see `Parser.add_common`. Their `in_context` is the Context in
+    which the command runs, or None."""
+    return Client(options.server, options.ca, options.token)

@@ -15,6 +15,7 @@ from cli import command, notes, run_flags
 from cli.client import address
 from cli.command import Parser, UsageError, note, say
 from cli.connection import Connection, connect
+from cli.contexts.registry import in_registry
 from cli.terminal import ProgressLine
 from scheduler.presentation import views
 from scheduler.presentation.outlook import end_forecast, start_forecast
@@ -48,6 +49,7 @@ def parser() -> Parser:
         EXAMPLES,
     )
     this.takes_command = True
+    this.describes_job = True
     group = this.add_argument_group("the job")
     group.add_argument(
         "job_name",
@@ -61,6 +63,12 @@ def parser() -> Parser:
         help="submit the job that FILE (-: stdin) describes, in the format of "
         "`scheduler-state JOB --output json` or yaml; FILE.py[:FUNCTION]: the jobs that this "
         "function (default: spec) returns",
+    )
+    group.add_argument(
+        "--project_file",
+        metavar="FILE|none",
+        help="file with defaults of this project; default: scheduler.yaml of this folder, or the "
+        "nearest one above it in the same git work tree",
     )
     run_flags.add_what(this.add_argument_group("what to run"))
     run_flags.add_gpus(this.add_argument_group("which GPUs"))
@@ -116,7 +124,7 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
     directory, exported = _taken_along(options)
     return pb.JobSpec(
         name=options.job_name,
-        image=options.image or "",
+        image=_image(options),
         command=[] if options.script_path else words,
         args=words if options.script_path else [],
         script_path=options.script_path or "",
@@ -154,6 +162,11 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
     )
 
 
+def _image(options: argparse.Namespace) -> str:
+    url = options.in_context.text("registry_url") if options.in_context else ""
+    return in_registry(options.image or "", url)
+
+
 def _spec_of_file(options: argparse.Namespace) -> pb.JobSpec:
     from cli import spec_file  # rarely needed
 
@@ -186,6 +199,8 @@ _WITH_SPEC = (
     "secret",
     "wait",
     "dry_run",
+    "context",
+    "project_file",
     "server",
     "ca",
     "output",
@@ -230,7 +245,8 @@ def secret_values(given: list[str], asked: pb.JobSpec) -> list[pb.KeyValue]:
 
 
 def _key_values(pairs: list[tuple[str, str]]) -> list[pb.KeyValue]:
-    return [pb.KeyValue(key=key, value=value) for key, value in pairs]
+    """Of a key that is there twice, the last: a context's come first."""
+    return [pb.KeyValue(key=key, value=value) for key, value in dict(pairs).items()]
 
 
 def _absolute(folder: str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,10 @@ SLOW = [
     "legacy",
     "lives",
 ]
+
+# The contexts of whoever runs the tests are not those of the commands under test.
+os.environ["XDG_CONFIG_HOME"] = str(Path(tempfile.gettempdir()) / "no-contexts")
+os.environ.pop("SCHEDULER_CONTEXT", None)
 
 # A daemon under test serves pages only if the test is about them.
 os.environ.setdefault("SCHEDULER_GATEWAY__LISTEN", "off")

@@ -122,6 +122,14 @@ def test_numbers_are_short(blank: Page, value: float, text: str) -> None:
     assert call(blank, "words", "short", value) == text
 
 
+def test_marks_of_an_axis_have_as_many_digits_as_tell_them_apart(blank: Page) -> None:
+    assert call(blank, "words", "shortMarks", [0.5, 1]) == ["0.5", "1"]
+    close = [0.0099999998, 0.01]  # a number of 32 bits, and one of 64
+    assert call(blank, "words", "shortMarks", close) == ["0.0099999998", "0.01"]
+    assert call(blank, "words", "shortMarks", [0, 1e-6, 1.5e-6]) == ["0", "1e-6", "1.5e-6"]
+    assert call(blank, "words", "shortMarks", [7, 7]) == ["7", "7"]
+
+
 def test_what_is_new_replaces_what_was_there_from_then_on(blank: Page) -> None:
     curve = {"times": [1, 2, 3], "steps": [1, 2, 3], "values": [9, 8, 7]}
     news = {"times": [2, 4], "steps": [2, 4], "values": [5, 4]}

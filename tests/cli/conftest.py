@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import cancel, compare, logs, metrics, resubmit, run, state, update
+from cli import cancel, compare, context, logs, metrics, resubmit, run, state, update
 from cli import open as opening
 from scheduler.access.identity import user_token
 from tests.gateway.serving_http import Gateway, gateway
@@ -24,6 +24,7 @@ MAINS = {
     "scheduler-open": opening.main,
     "scheduler-compare": compare.main,
     "scheduler-metrics": metrics.main,
+    "scheduler-context": context.main,
 }
 
 

@@ -134,6 +134,7 @@ def test_a_port_where_something_else_listens(command: Command) -> None:
         (grpc.StatusCode.NOT_FOUND, 2),
         (grpc.StatusCode.UNAVAILABLE, 3),
         (grpc.StatusCode.DEADLINE_EXCEEDED, 3),
+        (grpc.StatusCode.CANCELLED, 3),  # as a daemon that stops ends a call
         (grpc.StatusCode.PERMISSION_DENIED, 4),
         (grpc.StatusCode.UNAUTHENTICATED, 4),
         (grpc.StatusCode.FAILED_PRECONDITION, 4),
@@ -162,10 +163,11 @@ def test_a_submission_is_repeated_under_the_same_id(flaky: Flaky) -> None:
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DEADLINE_EXCEEDED,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.CANCELLED,
     ]
-    reply = client().submit(pb.SubmitRequest(job_id="one"), pauses=(0, 0, 0))
+    reply = client().submit(pb.SubmitRequest(job_id="one"), pauses=(0, 0, 0, 0))
     assert reply.job.id == "one"
-    assert [request.job_id for request in flaky.asked] == ["one"] * 4
+    assert [request.job_id for request in flaky.asked] == ["one"] * 5
 
 
 def test_a_submission_is_not_repeated_for_ever(flaky: Flaky) -> None:
@@ -183,9 +185,10 @@ def test_a_submission_that_is_refused_is_not_repeated(flaky: Flaky) -> None:
     assert len(flaky.asked) == 1
 
 
-def test_a_watch_outlives_a_daemon_that_restarts(flaky: Flaky) -> None:
+@pytest.mark.parametrize("status", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
+def test_a_watch_outlives_a_daemon_that_restarts(status: grpc.StatusCode, flaky: Flaky) -> None:
     lost: list[None] = []
-    flaky.failures = [grpc.StatusCode.UNAVAILABLE]
+    flaky.failures = [status]
     replies = client().watch_jobs(pb.ListJobsRequest(), lambda: lost.append(None), pause=0)
     assert [next(replies).total, next(replies).total] == [1, 2]
     assert lost == [None]

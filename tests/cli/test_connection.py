@@ -14,6 +14,6 @@ def test_a_connection_promises_all_that_the_client_of_a_server_has() -> None:
 
 
 def test_without_a_context_a_command_talks_to_the_server_that_it_is_given() -> None:
-    connection = connect(argparse.Namespace(server="127.0.0.1:1", ca=""))
+    connection = connect(argparse.Namespace(server="127.0.0.1:1", ca="", token="", in_context=None))
     assert isinstance(connection, Client)
     assert connection.server == "127.0.0.1:1"

@@ -25,7 +25,8 @@ LOOKS = (
 PATIENCE_SECONDS = 20.0
 END = "-- the end of one example --"
 DOCS = Path(__file__).parents[2] / "docs"
-COMMANDS, SWEEPS = DOCS / "commands.md", DOCS / "sweeps.md"
+COMMANDS = DOCS / "commands.md"
+DOCUMENTS = (COMMANDS, DOCS / "contexts.md", DOCS / "sweeps.md")
 
 
 def examples(document: Path) -> Iterator[tuple[str, str]]:
@@ -76,7 +77,7 @@ class Shell:
         self.process.communicate()
 
 
-@pytest.mark.parametrize("document", [COMMANDS, SWEEPS], ids=lambda path: str(path.name))
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.name))
 def test_every_example_prints_the_documented_output(document: Path, tmp_path: Path) -> None:
     for program in re.findall(r"^```python\n(.*?)^```", document.read_text(), re.S | re.M):
         (tmp_path / "experiments.py").write_text(program)
@@ -91,6 +92,8 @@ def test_every_example_prints_the_documented_output(document: Path, tmp_path: Pa
         "SCHEDULER_SERVER": daemon.address,
         "COLUMNS": "80",
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": "",
     }
     environment.pop("SCHEDULER_TOKEN", None)
     shell = Shell(tmp_path, environment)

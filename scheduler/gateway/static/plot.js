@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { useWidth } from "./chart.js";
-import { printable, short } from "./words.js";
+import { printable, short, shortMarks } from "./words.js";
 
 const TOP = 8, RIGHT = 10, BOTTOM = 22, LEFT = 54;
 const THICK_MAX = 12; // more curves are drawn as hair lines, which is several times as fast
@@ -115,11 +115,12 @@ function draw(context, { curves, width, height, x, y, formatX, opacity, thick })
   context.textAlign = "right";
   context.textBaseline = "middle";
   context.beginPath();
-  for (const mark of y.marks) {
+  const labels = shortMarks(y.marks);
+  for (const [i, mark] of y.marks.entries()) {
     const at = Math.round(y(mark)) + 0.5;
     context.moveTo(LEFT, at);
     context.lineTo(width - RIGHT, at);
-    context.fillText(short(mark), LEFT - 6, at);
+    context.fillText(labels[i], LEFT - 6, at);
   }
   context.stroke();
   context.textAlign = "center";

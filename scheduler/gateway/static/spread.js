@@ -7,7 +7,7 @@ import { inOrder, numeric } from "./curves.js";
 import { Empty, Panel, Text, jobPath } from "./parts.js";
 import { ticksBetween, ticksOfPowers } from "./plot.js";
 import { isMeasured, nameOf, valueText } from "./table.js";
-import { known, printable, short } from "./words.js";
+import { known, printable, shortMarks } from "./words.js";
 
 const AXES = 6;
 const POWERS = 20; // numbers that differ by such a factor are on a logarithmic axis
@@ -22,7 +22,9 @@ export function axisOf(values) {
     if (least === most) [least, most] = [least - (Math.abs(least) || 1) / 2, most + (Math.abs(most) || 1) / 2];
     const f = log ? Math.log10 : (value) => value;
     const at = (value) => (typeof value === "number" ? (f(value) - f(least)) / (f(most) - f(least)) : null);
-    return { at, log, marks: (log ? ticksOfPowers : ticksBetween)(least, most, 4).map((mark) => ({ at: at(mark), text: short(mark) })) };
+    const marks = (log ? ticksOfPowers : ticksBetween)(least, most, 4);
+    const labels = shortMarks(marks);
+    return { at, log, marks: marks.map((mark, i) => ({ at: at(mark), text: labels[i] })) };
   }
   const { different } = inOrder(there);
   const places = new Map(different.map((value, i) => [JSON.stringify(value), different.length > 1 ? i / (different.length - 1) : 0.5]));

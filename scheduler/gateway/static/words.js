@@ -23,12 +23,22 @@ export const percent = (value) => (known(value) ? `${fixed(100 * value)}%` : UNK
 export const count = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
 
 /** About four digits: `12k`, `0.0031`, `1e-7`. */
-export function short(value) {
+export function short(value, digits = 4) {
   const size = Math.abs(value);
-  if (size && (size < 1e-4 || size >= 1e9)) return value.toExponential(1).replace(".0e", "e").replace("e+", "e");
-  if (size >= 1e6) return `${Number((value / 1e6).toPrecision(4))}M`;
-  if (size >= 1e4) return `${Number((value / 1e3).toPrecision(4))}k`;
-  return String(Number(value.toPrecision(4)));
+  if (size && (size < 1e-4 || size >= 1e9)) return value.toExponential(Math.max(1, digits - 4)).replace(".0e", "e").replace("e+", "e");
+  if (size >= 1e6) return `${Number((value / 1e6).toPrecision(digits))}M`;
+  if (size >= 1e4) return `${Number((value / 1e3).toPrecision(digits))}k`;
+  return String(Number(value.toPrecision(digits)));
+}
+
+/** The same for the marks of an axis: with as many digits as tell them apart. */
+export function shortMarks(values) {
+  let texts = [];
+  for (let digits = 4; digits <= 12; digits += 1) {
+    texts = values.map((value) => short(value, digits));
+    if (new Set(texts).size === values.length) break;
+  }
+  return texts;
 }
 
 /** About two digits: seconds do not matter in a span of hours. */
