@@ -35,7 +35,7 @@ MODULES = {
         "transport",
         "wire",
     ),
-    "whole": ("checkpoints", "entries", "hooks", "http", "manifest", "resume", "words"),
+    "whole": ("checkpoints", "entries", "files", "hooks", "http", "manifest", "resume", "words"),
 }
 NOT_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from cli.client import PAUSES_SECONDS, Client
+from cli.client import PAUSES_SECONDS, Client, address
 from scheduler.v1 import scheduler_pb2 as pb
+
+if TYPE_CHECKING:
+    from cli.contexts.context_file import Context
+    from cli.slurm.slurm_settings import SlurmSettings
 
 
 class Connection(Protocol):
@@ -55,4 +59,26 @@ class Connection(Protocol):
 def connect(options: argparse.Namespace) -> Connection:
     """`options`: of any command; see `Parser.add_common`. Their `in_context` is the Context in
     which the command runs, or None."""
+    if (settings := _slurm(options)) is not None:
+        from cli.slurm.client import SlurmClient
+
+        return SlurmClient(settings)
     return Client(options.server, options.ca, options.token)
+
+
+def is_here(options: argparse.Namespace) -> bool:
+    """Whether jobs find the folders and programs of this machine."""
+    if (settings := _slurm(options)) is not None:
+        return not settings.host
+    host = address(options.server)[0]
+    return host.startswith("127.") or host in ("localhost", "[::1]")
+
+
+def _slurm(options: argparse.Namespace) -> SlurmSettings | None:
+    """None: the context is not of this type."""
+    context: Context | None = options.in_context
+    if context is None or context.type != "slurm":
+        return None
+    from cli.slurm.slurm_settings import settings
+
+    return settings(context)

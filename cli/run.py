@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cli import command, notes, run_flags
-from cli.client import address
 from cli.command import Parser, UsageError, note, say
-from cli.connection import Connection, connect
+from cli.connection import Connection, connect, is_here
 from cli.contexts.registry import in_registry
 from cli.terminal import ProgressLine
 from scheduler.presentation import views
@@ -217,10 +216,7 @@ def _taken_along(options: argparse.Namespace) -> tuple[str, list[tuple[str, str]
             raise UsageError(f"--export {missing[0]}: your shell exports no such variable")
         names = options.export
     else:
-        host = address(options.server)[0]
-        names = (
-            run_flags.EXPORTED if host.startswith("127.") or host in ("localhost", "[::1]") else ()
-        )
+        names = run_flags.EXPORTED if is_here(options) else ()
     return os.getcwd() if names else "", [  # noqa: PTH109 - as in `cli.client`
         (name, os.environ[name]) for name in names if name in os.environ
     ]

@@ -38,6 +38,12 @@ ELSEWHERE = {
     "scheduler/clusters/kubernetes/inspection/canaries.py": ("kube/test_doctor.py", "API server"),
     "scheduler/clusters/kubernetes/inspection/survey.py": ("kube/test_doctor.py", "API server"),
     "scheduler/doctor/flights.py": ("kube/test_doctor.py", "API server"),
+    # What Slurm does is proved with a real one.
+    **{
+        f"cli/slurm/{each}.py": ("clients/test_slurm.py", "a real Slurm")
+        for each in ("batch_script", "client", "log_parts", "submission")
+    },
+    "cli/slurm/shell.py": ("clients/test_slurm_by_ssh.py", "a real sshd"),
     # Holders are steps of one state machine: it lives whole lives in memory.
     "scheduler/clusters/kubernetes/holders/node.py": (
         "clusters/kubernetes/holders/test_holders.py",

@@ -159,7 +159,8 @@ def _converted(action: argparse.Action, value: Value) -> object:
 def _with_resources(context: Context) -> Layer:
     """The keys of the context; its resources and tags as those that mean the same."""
     layer = dict(context.keys)
-    wanted = resources(context.text("resources"))
+    slurm = context.type == "slurm"  # which reads them itself: its times are those of a run
+    wanted = {} if slurm else resources(context.text("resources"))
     line = layer["resources"].line if wanted else 0
     meant: Layer = {}
     if "gpu" in wanted:

@@ -48,7 +48,7 @@ _OWN = (
     ("registry_url", TEXT, "registry of images that name none, such as https://jfrog.com"),
     ("resources", TEXT, 'what a job gets, such as "gpu=2 time=4h"'),
     ("tags", LIST, "labels NAME=true of its jobs"),
-    ("slurm", MAPPING, "settings of a context of type slurm"),
+    ("slurm", MAPPING, "settings of a context of type slurm: host, partition, account and more"),
 )
 
 
@@ -137,7 +137,8 @@ def resources(text: str) -> dict[str, str]:
         if name in found:
             raise ValueError(f"names {name} twice")
         try:
-            if name in ("gpu", "cpu") and not value.isdecimal():
+            number = value.rpartition(":")[2] if name == "gpu" else value  # a100:2, on Slurm
+            if name in ("gpu", "cpu") and not number.isdecimal():
                 raise ValueError(f"{part!r} is not a whole number of them")
             if name == "mem":
                 memory_mib(value)

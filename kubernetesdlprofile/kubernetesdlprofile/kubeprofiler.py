@@ -317,8 +317,8 @@ class KubeProfiler(ContextDecorator):
         from kubernetesdlprofile import courier, memory, transport
 
         given, link = self._settings, None
-        if given.job_id and given.server:
-            link = transport.connect(given.server, given.http_server, given.token)
+        if given.job_id and (given.server or given.files):
+            link = transport.connect(given.server, given.http_server, given.token, given.files)
         else:
             warn(f"not running under the scheduler: nothing is reported, root_dir={self._root_dir}")
         hired = courier.Courier(

@@ -34,6 +34,7 @@ class Settings:
         self.server = "" if renewed else self._address("job_manager_hostname", server)
         self.server = self.server or self._address("KUBEPROFILER_SERVER")
         self.http_server = self._address("KUBEPROFILER_HTTP")
+        self.files = self.text("KUBEPROFILER_FILES")
         self.relay = self._address("KUBEPROFILER_RELAY")
         self.token = self._matching("KUBEPROFILER_TOKEN", _TOKEN, "a token")
         self.heartbeat_seconds = self._seconds("KUBEPROFILER_HEARTBEAT_SECONDS", 30.0)

@@ -63,8 +63,12 @@ class GrpcTransport:
             self._channel.close()
 
 
-def connect(server: str, http_server: str, token: str) -> Any:
-    """The transport that the packages in the image allow."""
+def connect(server: str, http_server: str, token: str, files: str = "") -> Any:
+    """The transport that the packages in the image allow; with `files`, a folder, that of files."""
+    if files:
+        from kubernetesdlprofile.files import FileTransport
+
+        return FileTransport(files)
     try:
         import grpc
     except Exception:  # noqa: BLE001  # absent, or broken, as in some images

@@ -36,6 +36,17 @@ def files() -> Files:
     return {path.name: path.read_text(encoding="utf-8") for path in paths}
 
 
+def fallback() -> str:
+    """The text of the module that gives way to a library of the job's own."""
+    return Path(library_fallback.__file__).read_text(encoding="utf-8")
+
+
+def version(these: Files) -> str:
+    told = [*these.items(), ("", fallback())]
+    text = "".join(f"{name}\0{content}\0" for name, content in sorted(told))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
 def install_files(these: Files, state_dir: Path) -> Path | None:
     """Returns a folder that has only this version; runs may still read another.
 
@@ -44,14 +55,12 @@ def install_files(these: Files, state_dir: Path) -> Path | None:
     """
     if not these:
         return None
-    fallback = Path(library_fallback.__file__).read_text(encoding="utf-8")
-    told = "".join(f"{name}\0{text}\0" for name, text in sorted([*these.items(), ("", fallback)]))
-    folder = state_dir / "library" / hashlib.sha256(told.encode()).hexdigest()[:12]
+    folder = state_dir / "library" / version(these)
     unfinished = folder.with_name(f".{folder.name}")
     try:
         if not folder.is_dir():
             shutil.rmtree(unfinished, ignore_errors=True)
-            _write(unfinished / PACKAGE, {"__init__.py": fallback})
+            _write(unfinished / PACKAGE, {"__init__.py": fallback()})
             _write(unfinished / CURRENT / PACKAGE, these)
             for inner in (unfinished, unfinished / CURRENT):
                 inner.chmod(0o755)

@@ -99,14 +99,14 @@ def test_every_example_prints_the_documented_output(document: Path, tmp_path: Pa
     shell = Shell(tmp_path, environment)
     try:
         for command, printed in examples(document):
-            seen = _first_as_said(shell.run, command, printed)
+            seen = first_as_said(shell.run, command, printed)
             assert pattern(printed).fullmatch(seen), f"$ {command}\n{seen}\ninstead of\n{printed}"
     finally:
         shell.close()
         daemon.end()
 
 
-def _first_as_said(run: Callable[[str], str], command: str, printed: str) -> str:
+def first_as_said(run: Callable[[str], str], command: str, printed: str) -> str:
     """Repeats a command that only looks, because the state may change late; runs others once."""
     seen = run(command)
     until = time.monotonic() + PATIENCE_SECONDS

@@ -1,0 +1,97 @@
+"""What a job asks of Slurm: flags of `sbatch`; what Slurm cannot do is refused by name. Pure."""
+
+from __future__ import annotations
+
+from shlex import split
+
+from cli.command import CommandError
+from cli.slurm.slurm_settings import REFUSED, Resources, SlurmSettings, minutes, read_resources
+from scheduler.v1 import scheduler_pb2 as pb
+
+COMMENT = "epoch-scheduler:"  # then the job's id
+GPUS_PER_NODE = 8  # more are on several nodes, unless `gpus_per_node` says otherwise
+
+
+def flags(job_id: str, spec: pb.JobSpec, settings: SlurmSettings) -> list[str]:
+    """Raises CommandError for what Slurm cannot do."""
+    asked = read_resources(settings.resources)
+    _refuse(spec)
+    found = [f"--comment={COMMENT}{job_id}", f"--job-name={spec.name}"]
+    found += ["--requeue", "--open-mode=append", "--output=slurm.log", "--error=slurm.log"]
+    found += [f"--signal=B:USR1@{settings.warning_seconds}"]
+    found += ["-p", settings.partition] if settings.partition else []
+    found += ["-A", settings.account] if settings.account else []
+    found += [f"--qos={settings.qos}"] if settings.qos else []
+    if seconds := _run_seconds(spec, asked):
+        found += ["-t", str(minutes(seconds))]
+    found += _gpu_flags(spec, asked, settings)
+    found += ["-c", str(asked.cpus)] if asked.cpus else []
+    found += [f"--mem={asked.memory_mib}M"] if asked.memory_mib else []
+    found += ["--hold"] if spec.held else []
+    return [*found, *split(settings.flags)]
+
+
+def _run_seconds(spec: pb.JobSpec, asked: Resources) -> float:
+    """A run may last as long as the cluster's context says; a job no longer than its own limit."""
+    given = [seconds for seconds in (asked.seconds, spec.time_limit_seconds) if seconds]
+    return min(given, default=0.0)
+
+
+def _gpu_flags(spec: pb.JobSpec, asked: Resources, settings: SlurmSettings) -> list[str]:
+    gpus, nodes = gpus_and_nodes(spec, asked)
+    if not gpus:
+        return ["--nodes=1", "--ntasks-per-node=1"]
+    kind = f"{asked.gpu_type}:" if asked.gpu_type else ""
+    if settings.gpu_flag == "gpus":
+        wanted = [f"--gpus={kind}{gpus}", f"--gpus-per-node={kind}{gpus // nodes}"]
+    else:
+        wanted = [f"--gres=gpu:{kind}{gpus // nodes}"]
+    return [f"--nodes={nodes}", "--ntasks-per-node=1", *wanted]
+
+
+def gpus_and_nodes(spec: pb.JobSpec, asked: Resources) -> tuple[int, int]:
+    """On as few nodes as can have them, the same number on each."""
+    gpus = asked.gpus if asked.gpus is not None else 1
+    if spec.HasField("gpus_min") or spec.HasField("gpus_max"):
+        gpus = spec.gpus_min if spec.HasField("gpus_min") else spec.gpus_max
+    if spec.is_single_gpu:
+        gpus = min(gpus, 1)
+    most = asked.gpus_per_node or GPUS_PER_NODE
+    nodes = max(1, -(-gpus // most))
+    if gpus % nodes:
+        fitting = ", ".join(str(most * count) for count in (nodes - 1, nodes))
+        raise _refused(
+            f"--num_gpus {gpus} cannot be divided evenly among {nodes} nodes with {most} GPUs each;"
+            f" {fitting} can (the context's resource gpus_per_node says how many a node has)"
+        )
+    return gpus, nodes
+
+
+def _refuse(spec: pb.JobSpec) -> None:
+    both = spec.HasField("gpus_min") and spec.HasField("gpus_max")
+    if both and spec.gpus_min != spec.gpus_max:
+        raise _refused(
+            f"--min_gpus {spec.gpus_min} --max_gpus {spec.gpus_max}: Slurm gives a fixed number"
+            " of GPUs; give --num_gpus"
+        )
+    if spec.HasField("priority") and spec.priority != 1:
+        raise _refused(
+            f"--priority {spec.priority}: Slurm orders jobs by its own rules; ask for another"
+            " qos or partition in the context"
+        )
+    if spec.ports:
+        raise _refused("--port_mapping: Slurm does not map ports; processes bind the node's own")
+
+
+def _refused(what: str) -> CommandError:
+    return CommandError(f"slurm: {what}", REFUSED)
+
+
+def notes(spec: pb.JobSpec) -> list[str]:
+    """What the user should know, a line each."""
+    lines = []
+    if spec.image:
+        lines.append(f"image {spec.image} is not used: Slurm runs the command directly on a node")
+    if spec.HasField("memory_mib"):
+        lines.append("--estimated_memory is not used: on Slurm, jobs have whole GPUs")
+    return lines

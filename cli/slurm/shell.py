@@ -1,0 +1,102 @@
+"""Runs scripts of `sh` where Slurm's commands are: on this machine, or by the system's ssh.
+
+A script is sent on stdin, so that only `sh` parses it, whatever login shell the user has there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from cli.client import CallError
+
+BEGIN = b"\x1ebegin\n"  # what login shells print before is not ours
+SECONDS = 60.0  # for a script; what it calls has shorter deadlines of its own
+CONNECT_SECONDS = 10
+CONTROL_FOLDER_MAX = 49  # bytes; ssh adds 58, and a socket's path has at most 108
+
+# Slurm's commands are often only on the PATH of login shells.
+_SCRIPT = """{
+printf '\\036begin\\n'
+if ! command -v sbatch > /dev/null && [ -r /etc/profile ]; then . /etc/profile; fi > /dev/null 2>&1
+if ! command -v sbatch > /dev/null; then echo 'sbatch is not installed there' >&2; exit 127; fi
+%s
+} < /dev/null
+"""
+
+
+class Shell:
+    def __init__(self, host: str = "") -> None:
+        """`host`: as ssh knows it; "": this machine."""
+        self.host = host
+        self.place = f"Slurm at {host}" if host else "Slurm"
+
+    def run(self, script: str, seconds: float = SECONDS) -> bytes:
+        """What the script prints. Raises a CallError, UNAVAILABLE, if it could not run to its
+        end: then it is not known what it has done."""
+        with tempfile.TemporaryFile() as said:
+            # A file, because ssh's master process keeps stderr open, and a pipe would not end.
+            process = subprocess.Popen(
+                self._words(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                start_new_session=True,
+            )
+            try:
+                text, _ = process.communicate((_SCRIPT % script).encode(), timeout=seconds)
+            except subprocess.TimeoutExpired:
+                raise self._unavailable(f"no answer in {seconds:.0f} s") from None
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.communicate()
+            if process.returncode:
+                said.seek(0)
+                raise self._unavailable(self._why(said.read(), process.returncode))
+        before, begin, answer = text.partition(BEGIN)
+        if not begin:
+            shown = before.decode(errors="replace").strip().splitlines()
+            raise self._unavailable(f"it ran no sh, but said: {shown[-1] if shown else 'nothing'}")
+        return answer
+
+    def _words(self) -> list[str]:
+        if not self.host:
+            return ["sh"]
+        words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
+        folder = _control_folder()
+        if folder is not None:
+            words += ["-o", "ControlMaster=auto", "-o", f"ControlPath={folder}/%C"]
+            words += ["-o", "ControlPersist=120"]
+        return [*words, "--", self.host, "exec sh"]
+
+    def _why(self, said: bytes, code: int) -> str:
+        lines = [line.strip() for line in said.decode(errors="replace").splitlines()]
+        lines = [line for line in lines if line] or [f"exit code {code}"]
+        if not self.host:
+            return lines[-1]
+        by_hand = f"`ssh {self.host}` has to work without a question"
+        if any("Permission denied" in line for line in lines):
+            return f"{lines[-1].rstrip('.')}: {by_hand} (ssh-add your key)"
+        if any("Host key verification failed" in line for line in lines):
+            return f"Host key verification failed: {by_hand}; run it once"
+        return lines[-1]
+
+    def _unavailable(self, why: str) -> CallError:
+        where = f"{self.host} by ssh" if self.host else "Slurm"
+        return CallError(f"cannot reach {where}: {why}", "UNAVAILABLE")
+
+
+def _control_folder() -> str | None:
+    """Where ssh keeps its connection for the next command; None: each makes its own."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    folder = Path(base, "epoch-scheduler", "ssh")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private = folder.stat().st_uid == os.geteuid() and not folder.stat().st_mode & 0o077
+    except OSError:
+        return None
+    return str(folder) if private and len(os.fsencode(folder)) <= CONTROL_FOLDER_MAX else None
