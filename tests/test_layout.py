@@ -86,6 +86,9 @@ ELSEWHERE = {
     ),
     "simulator/flags.py": ("simulator/test_simulate.py", "flags of one command"),
     "cli/terminal.py": ("cli/test_state.py", "a real terminal"),
+    "cli/storage/copying.py": ("cli/test_files.py", "what the command does"),
+    "cli/storage/places.py": ("cli/test_files.py", "what the command finds"),
+    "cli/storage/s3_storage.py": ("clients/test_s3.py", "a real S3 server"),
     # A checker is proved by the bugs that it must notice, planted: `make mutants`.
     "scheduler/planning/policies/packing_gangs.py": (
         "planning/policies/test_packing.py",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import cancel, compare, context, logs, metrics, resubmit, run, state, update
+from cli import cancel, compare, context, files, logs, metrics, resubmit, run, state, update
 from cli import open as opening
 from scheduler.access.identity import user_token
 from tests.gateway.serving_http import Gateway, gateway
@@ -25,6 +25,7 @@ MAINS = {
     "scheduler-compare": compare.main,
     "scheduler-metrics": metrics.main,
     "scheduler-context": context.main,
+    "scheduler-files": files.main,
 }
 
 

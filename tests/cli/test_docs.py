@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 20.0
 END = "-- the end of one example --"
 DOCS = Path(__file__).parents[2] / "docs"
 COMMANDS = DOCS / "commands.md"
-DOCUMENTS = (COMMANDS, DOCS / "contexts.md", DOCS / "sweeps.md")
+DOCUMENTS = (COMMANDS, DOCS / "contexts.md", DOCS / "files.md", DOCS / "sweeps.md")
 
 
 def examples(document: Path) -> Iterator[tuple[str, str]]:

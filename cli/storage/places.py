@@ -1,0 +1,93 @@
+"""Which storage `[CONTEXT:]PATH` means, and which path there."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import posixpath
+from collections.abc import Callable
+
+from cli.client import address
+from cli.command import CommandError, UsageError
+from cli.connection import connect
+from cli.contexts.context_file import Context
+from cli.contexts.keys import NAME
+from cli.storage.folder_storage import FolderStorage
+from cli.storage.stored_files import Storage
+
+S3, JOB = "s3://", "job://"
+HERE = ("127.0.0.1", "localhost", "[::1]")
+REFUSED = 4  # the exit code
+
+
+def place(
+    text: str, options: argparse.Namespace, in_context: Callable[[str], argparse.Namespace]
+) -> tuple[Storage, str]:
+    """`in_context`: the options, were the command called with `--context NAME`."""
+    if text.startswith(S3):
+        return _s3(text, options.credentials)
+    name, colon, path = text.partition(":")
+    if colon and NAME.fullmatch(name) and not text.startswith(JOB):
+        options, text = in_context(name), path
+        if text.startswith(S3):
+            raise UsageError(f"{text}: S3 is the same in every context: leave out {name}:")
+        if not text.startswith(("/", "~/", JOB)):
+            raise UsageError(f"{name}:{text}: the path must begin with / or ~/")
+    storage = _storage(options)
+    if text.startswith(JOB):
+        text = _snapshots(text, options)
+    if isinstance(storage, FolderStorage):
+        text = os.path.expanduser(text)
+    return storage, text or "."
+
+
+def here(text: str) -> tuple[Storage, str]:
+    """The other side of a copy."""
+    if text.startswith((S3, JOB)):
+        raise UsageError(f"{text}: one side of a copy must be a file or a folder of this machine")
+    return FolderStorage(), os.path.expanduser(text)
+
+
+def _s3(text: str, credentials: str) -> tuple[Storage, str]:
+    from cli.storage import s3_settings, s3_storage  # rarely needed
+
+    name, _, path = text.removeprefix(S3).partition("/")
+    if not name:
+        raise UsageError(f"{text}: give s3://SET/PATH")
+    found = s3_settings.find(name, os.path.expanduser(credentials) or s3_settings.default_file())
+    return s3_storage.S3Storage(found), path.strip("/")
+
+
+def _storage(options: argparse.Namespace) -> Storage:
+    context: Context | None = options.in_context
+    kind = context.type if context else "server"
+    if context and context.text("type") == "kubernetes":
+        raise CommandError(
+            f"context {context.name!r} is a Kubernetes cluster, whose volumes this command does not"
+            " reach: use a job that has the volume and `kubectl cp`, or s3://",
+            REFUSED,
+        )
+    host = ""
+    if context and kind == "slurm":
+        settings = context.keys.get("slurm")
+        host = (
+            settings.value.get("host", "") if settings and isinstance(settings.value, dict) else ""
+        )
+    elif kind == "server" and (named := address(options.server)[0]) not in HERE:
+        host = named.strip("[]")
+    if not host:
+        return FolderStorage()
+    raise CommandError(f"the files are on {host}, which is not supported yet", REFUSED)
+
+
+def _snapshots(text: str, options: argparse.Namespace) -> str:
+    """What the job sees as /snapshots."""
+    job, _, path = text.removeprefix(JOB).partition("/")
+    spec = connect(options).get_job(job).job.spec
+    if not spec.snapshots_dir:
+        raise CommandError(
+            f"{JOB}{job}: job {spec.name!r} was submitted without --snapshots_dir", 1
+        )
+    if any(part == ".." for part in path.split("/")):
+        raise UsageError(f"{text}: `..` leaves the job's folder")
+    return posixpath.join(spec.snapshots_dir, path)
