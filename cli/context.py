@@ -43,7 +43,9 @@ actions:
   copy NAME NEW              a new context with the same keys
   rename NAME NEW
   edit [NAME]                open it in $VISUAL or $EDITOR
-  delete NAME"""
+  delete NAME
+  import FILE [NAME]         contexts of mrunner's config.yaml, a kubeconfig,
+                             SkyPilot's ~/.slurm/config, or ACT's aml.yaml"""
 
 EXAMPLES = """\
   scheduler-context add lab --server gpu1:7443 --ca ~/lab.pem
@@ -358,6 +360,32 @@ def _check_new(name: str, file: ContextFile) -> None:
         raise UsageError(f"context {name!r} exists already, in {shown(file.path)}")
 
 
+def _import(words: Sequence[str], options: argparse.Namespace) -> int:
+    from cli.contexts import importing
+
+    found = importing.read(words[0], set(keys.of_contexts()))
+    wanted = dict(found.contexts)
+    if len(words) > 1:
+        if len(wanted) != 1:
+            raise UsageError(f"{words[0]} has {len(wanted)} contexts: they keep their names")
+        wanted = {words[1]: next(iter(wanted.values()))}
+
+    def add(text: str, file: ContextFile) -> str:
+        for name in wanted:
+            _check_new(name, file)
+        if not file.contexts and found.current in wanted:
+            text = editing.put(text, (CURRENT,), found.current)
+        for name, content in wanted.items():
+            text = editing.put(text, (CONTEXTS, name), content)
+        return text
+
+    file = editing.change(add)
+    for remark in found.remarks:
+        note(f"note: {remark}")
+    _note_done(file, f"added {', '.join(wanted) or 'nothing'}")
+    return 0
+
+
 def _note_done(file: ContextFile, done: str) -> None:
     note(f"{done} to {shown(file.path)}; {file.current or 'no context'} is active")
 
@@ -373,4 +401,5 @@ ACTIONS: dict[str, tuple[Callable[[Sequence[str], argparse.Namespace], int], int
     "rename": (_rename, 2, 2, " NAME NEW"),
     "edit": (_edit, 0, 1, " [NAME]"),
     "delete": (_delete, 1, 1, " NAME"),
+    "import": (_import, 1, 2, " FILE [NAME]"),
 }

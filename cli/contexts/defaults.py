@@ -164,6 +164,9 @@ def _with_resources(context: Context) -> Layer:
     line = layer["resources"].line if wanted else 0
     meant: Layer = {}
     if "gpu" in wanted:
+        if ":" in wanted["gpu"]:
+            where = context.where("resources")
+            raise CommandError(f"{where}: this scheduler chooses the type of GPUs: gpu=NUMBER", 4)
         meant["num_gpus"] = ContextValue(wanted.pop("gpu"), line)
     if "time" in wanted:
         meant["time_limit"] = ContextValue(wanted.pop("time"), line)

@@ -253,7 +253,7 @@ def _scalar(text: str) -> str:
     try:
         key, value = _compose(f"{text}: {text}").value[0]
         (entry,) = _compose(f"- {text}").value
-    except (yaml.YAMLError, AttributeError, TypeError, ValueError):
+    except (yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError):
         return json.dumps(text, ensure_ascii=False)
     as_they_are = all(
         (node.value, getattr(node, "style", "")) == (text, None)

@@ -28,7 +28,7 @@ SYSTEM_FILE = Path("/etc/epoch-scheduler.toml")
 PREFIX = "SCHEDULER_"
 OFF = "off"  # instead of an address: it is not listened
 # Read by run-scheduler and the other commands.
-OF_THE_COMMANDS = {"SCHEDULER_SERVER", "SCHEDULER_TOKEN", "SCHEDULER_CA"}
+OF_THE_COMMANDS = {"SCHEDULER_SERVER", "SCHEDULER_TOKEN", "SCHEDULER_CA", "SCHEDULER_CONTEXT"}
 
 LEAST = {"rules.out_of_memory_factor": 1}  # else a job that had too little memory would get less
 

@@ -194,3 +194,28 @@ def test_a_file_of_ones_own_stays_as_private_as_it_was(two: Command, file: Path)
     file.chmod(0o644)
     two("set", "image", "x")
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
+
+
+def test_contexts_of_others_are_imported_all_or_none(
+    context: Command, file: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "mrunner.yaml"
+    source.write_text(
+        "contexts:\n  gke: {type: kubernetes, neptune: true, resources: gpu=2}\n"
+        "  lab: {type: kubernetes}\ncurrent_context: lab\n"
+    )
+    done = context("import", str(source))
+    assert done.exit_code == 0
+    assert done.err.count("neptune is not used") == 1
+    assert names(context) == ["gke", "lab (active)"]
+    before = file.read_bytes()
+    again = context("import", str(source))
+    assert (again.exit_code, file.read_bytes()) == (2, before)
+    assert "context 'gke' exists already" in again.err
+    source.write_text("compute_target: x\ngpu_per_node: 4\n")
+    assert context("import", str(source), "azure").exit_code == 0
+    assert context("show", "azure").out == "azure:\n  type: server\n  num_gpus: 4\n"
+    source.write_text("compute_target: x\ngpu_per_node: many\n")
+    broken = context("import", str(source), "other")
+    assert broken.exit_code == 2
+    assert "num_gpus: 'many' is not a whole number" in broken.err
