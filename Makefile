@@ -25,7 +25,7 @@ STOPS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks test-clients telegraf first-hour image screens map lives mutants \
+.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks test-clients package-trees telegraf first-hour image screens map lives mutants \
 	bench figures man proto lock clean
 
 help:  ## list the targets
@@ -96,6 +96,9 @@ $(INSTALLED_CLIENTS)/ready: requirements/clients.lock
 
 test-clients: $(READY) $(INSTALLED_CLIENTS)/ready  ## test scripts with the real MLflow, wandb, TensorBoard and Telegraf clients (0.4 GB, once)
 	CLIENTS=$(INSTALLED_CLIENTS)/bin/python $(BIN)/python -m pytest -m clients -rs --durations=10
+
+package-trees: $(READY)  ## compare which files a package has with git, on 10,000 random trees: four minutes
+	TREES=10000 $(BIN)/python -m pytest -q tests/cli/packages/test_ignore_rules.py
 
 telegraf: $(READY)  ## build Telegraf for tests/clients, once, in ~/.cache: five minutes of CPU
 	$(BIN)/python -m tests.clients.telegraf

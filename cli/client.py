@@ -106,6 +106,37 @@ class Client:
         request = pb.CreateLoginRequest()
         return self._unary("CreateLogin", request, pb.CreateLoginReply, service="Gateway")
 
+    # --- packages of code -----------------------------------------------------------------------
+
+    def store_package(self, package: str) -> pb.StorePackageReply:
+        request = pb.StorePackageRequest(package=package)
+        return self._unary("StorePackage", request, pb.StorePackageReply, "Packages")
+
+    def find_package(self, beginning: str) -> pb.Package:
+        request = pb.FindPackageRequest(package=beginning)
+        return self._unary("FindPackage", request, pb.Package, "Packages")
+
+    def put_files(self, messages: Iterator[pb.FileParts]) -> pb.PutFilesReply:
+        """Sends them as fast as the scheduler takes them."""
+        call = self._channel.stream_unary(
+            "/scheduler.v1.Packages/PutFiles",
+            request_serializer=pb.FileParts.SerializeToString,
+            response_deserializer=pb.PutFilesReply.FromString,
+        )
+        try:
+            answer: pb.PutFilesReply = call(messages, metadata=self.metadata)
+        except grpc.RpcError as error:
+            raise self._call_error(error) from error
+        return answer
+
+    def fetch_files(self, package: str, digests: Sequence[bytes]) -> Iterator[pb.FileParts]:
+        """The files with these hashes, one after the other; none are named: the manifest and all
+        files."""
+        request = pb.FetchFilesRequest(package=package, digests=digests)
+        return self._stream("FetchFiles", request, pb.FileParts, service="Packages")
+
+    # --- what streams ---------------------------------------------------------------------------
+
     def get_logs(self, request: pb.GetLogsRequest, wait: bool = False) -> Iterator[pb.LogChunk]:
         """`wait`: for the daemon, if it cannot be reached."""
         return self._stream("GetLogs", request, pb.LogChunk, wait)
@@ -171,10 +202,15 @@ class Client:
         return answer
 
     def _stream(
-        self, method: str, request: Message, reply: type[Reply], wait: bool = False
+        self,
+        method: str,
+        request: Message,
+        reply: type[Reply],
+        wait: bool = False,
+        service: str = "Scheduler",
     ) -> Iterator[Reply]:
         call = self._channel.unary_stream(
-            f"/scheduler.v1.Scheduler/{method}",
+            f"/scheduler.v1.{service}/{method}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=reply.FromString,
         )(request, metadata=self.metadata, wait_for_ready=wait)

@@ -97,6 +97,12 @@ def submit(options: argparse.Namespace) -> int:
     request = pb.SubmitRequest(
         job_id=str(uuid.uuid4()), spec=asked, dry_run=options.dry_run, secrets=secrets
     )
+    if options.code:
+        from cli.packages import upload  # slow, and used only here
+
+        store = upload.store_of(client)
+        request.spec.code, origin = upload.package_of(store, options.code, options.include)
+        request.origin.CopyFrom(origin)
     reply = client.submit(request)
     say_notes(reply)
     if options.dry_run:
@@ -119,6 +125,8 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
         raise UsageError("nothing to run: give --script_path PATH, or a command after `--`")
     if options.num_gpus is not None and (options.min_gpus, options.max_gpus) != (None, None):
         raise UsageError("--num_gpus sets both bounds: leave out --min_gpus and --max_gpus")
+    if options.include and not options.code:
+        raise UsageError("--include takes files into a package: give --code too")
     exactly = options.num_gpus
     directory, exported = _taken_along(options)
     return pb.JobSpec(
@@ -155,6 +163,7 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
         prune_after=options.prune_after,
         labels=_key_values(options.label),
         held=options.hold,
+        folders=_key_values(options.folder),
         directory=directory,
         exported=_key_values(exported),
         secrets=[text.partition("=")[0] for text in options.secret],

@@ -32,6 +32,22 @@ def add_what(group: argparse._ArgumentGroup) -> None:
         "--custom_dir", metavar="DIR", help="folder of your code; the job sees it as /custom"
     )
     group.add_argument(
+        "--code",
+        metavar="DIR|ID",
+        help="package the files of DIR now, or use the package ID of scheduler-upload-code; the "
+        "job sees it as /code, its working folder, whatever becomes of DIR",
+    )
+    group.add_argument(
+        "--folder",
+        metavar="NAME=SRC",
+        type=command.key_value,
+        action="append",
+        default=[],
+        help="link in /code to the folder SRC of the machine on which the job runs, e.g. "
+        "data=/data/cifar; may be repeated",
+    )
+    add_include(group)
+    group.add_argument(
         "--snapshots_dir",
         metavar="DIR",
         help="folder for checkpoints; the job sees it as /snapshots",
@@ -82,6 +98,17 @@ def add_what(group: argparse._ArgumentGroup) -> None:
         ("--training_set_size", "number of samples in an epoch, without validation"),
     ):
         group.add_argument(flag, metavar="N", type=command.whole_number(1), help=of_what)
+
+
+def add_include(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--include",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="package files that match PATTERN, as in .gitignore, although they are ignored, are "
+        "checkpoints, larger than 100 MiB, or look like secrets; may be repeated",
+    )
 
 
 def add_gpus(group: argparse._ArgumentGroup) -> None:

@@ -31,6 +31,7 @@ from scheduler.api.gateway_service import (
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
+from scheduler.api.packages import PackageService
 from scheduler.api.seats import Seats
 from scheduler.api.target import Preview, first_launch
 from scheduler.api.trainings import TrainingService
@@ -54,6 +55,7 @@ from scheduler.core.model import (
 from scheduler.inbox import QueueInbox
 from scheduler.job_secrets import JobSecrets
 from scheduler.outlook.service import Outlook
+from scheduler.packages.store import PackageStore
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from scheduler.store.annotations import Annotations
 from scheduler.store.reader import Reader
@@ -164,6 +166,7 @@ class Serving:
             annotations=self.annotations.of,
         )
         self.wall = Wall()
+        self.packages = PackageStore(folder, self.wall.now, mib_per_user=8)
         self._tokens = IssuedTokens(path, self.wall.now)
         self.sessions = Sessions(path, SECRET, self.wall.now)
         people = Authenticator([partial(user_of, SECRET), self._tokens.user, self.sessions.user])
@@ -184,6 +187,7 @@ class Serving:
             heard_at=lambda view: self.reports.heard_at({node.name for node in view.nodes}),
             events=self.feed.cursor,
             annotate=self.annotations.change,
+            packages=self.packages,
         )
         self.reports = AgentReports(self.inbox.now)
         speaking = AgentAuthenticator([self._tokens.node])
@@ -206,7 +210,21 @@ class Serving:
             seats=self.seats,
             url=lambda: self.url,
         )
-        self.server = GrpcServer("127.0.0.1:0", api, self.profiler, agents=agents, gateway=gateway)
+        packages = PackageService(
+            self.packages,
+            people,
+            frozenset({"root"}),
+            JobTokens(view).job,
+            lambda job_id: self.job(job_id).spec.code,
+        )
+        self.server = GrpcServer(
+            "127.0.0.1:0",
+            api,
+            self.profiler,
+            agents=agents,
+            gateway=gateway,
+            packages=packages,
+        )
         self._stopped = threading.Event()
         self._loop = threading.Thread(target=self._run, name="loop")
         self._loop.start()
@@ -218,6 +236,7 @@ class Serving:
         self.people = pb_grpc.SchedulerStub(self.channel)
         self.jobs = pb_grpc.ProfilerStub(self.channel)
         self.gateway = pb_grpc.GatewayStub(self.channel)
+        self.code = pb_grpc.PackagesStub(self.channel)
 
     def _run(self) -> None:
         while not self._stopped.is_set():

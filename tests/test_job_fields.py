@@ -61,6 +61,7 @@ ARGUMENTS = {
     "retries": "--retries 2",
     "keep_library": "--keep_library",
     "no_tracking": "--no_tracking",
+    "folders": "--folder key=value",
     "process_per_gpu": "--processes_per_node gpu",
     "exported": "--export HOME",
     "secrets": "--secret HOME",
@@ -80,6 +81,7 @@ NO_FLAG = {
     "command": "the words after `--`",
     "args": "the words after `--`, with --script_path",
     "directory": "the folder in which run-scheduler is called",
+    "code": "--code, when the package has been uploaded",
 }
 EXEMPT: dict[str, dict[str, str]] = {
     "stored": dict.fromkeys(("name", "user"), "stored since the first version"),
@@ -102,7 +104,7 @@ EXEMPT: dict[str, dict[str, str]] = {
         **dict.fromkeys(("image", "command", "args", "script_path", "custom_dir"), NO_PROGRAM),
         **dict.fromkeys(("snapshots_dir", "env", "ports", "keep_library"), NO_PROGRAM),
         **dict.fromkeys(("process_per_gpu", "directory", "exported", "secrets"), NO_PROGRAM),
-        "no_tracking": NO_PROGRAM,
+        **dict.fromkeys(("no_tracking", "code", "folders"), NO_PROGRAM),
         "experiment": "a heading for people",
         "labels": "a heading for people",
         **dict.fromkeys(("parallel", "metric", "maximize", "prune", "prune_after"), NO_SWEEP),

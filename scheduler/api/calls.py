@@ -149,8 +149,10 @@ class Reception:
     def method(
         self, given: Any, lane: Lane, streams: Lane, patience: float | None = None
     ) -> Method:
-        """`given`: a handler of a method with one request; `patience`: for how many seconds a
-        stream waits until its caller takes a part. None: as long as the connection lasts."""
+        """`given`: a handler of a method with one request, or with many and one answer: such a
+        method is a generator, into which its requests are sent, and None after the last one.
+        `patience`: for how many seconds a stream waits until its caller takes a part. None: as long
+        as the connection lasts."""
         parse, serialize = given.request_deserializer, given.response_serializer
 
         async def call(request: bytes, context: Any) -> bytes:
@@ -178,6 +180,22 @@ class Reception:
             finally:
                 caller.end()
 
+        async def receive(request: bytes | None, context: Any) -> bytes:
+            caller = CallContext(context)
+            peer = self.peers.name(caller.peer())
+            receiving = given.stream_unary(None, caller)
+            try:
+                await lane.run(peer, next, receiving)
+                while request is not None:
+                    await lane.run(peer, _receive, receiving, parse, request)
+                    request = await self.read(context)
+                return await lane.run(peer, _finish, receiving, serialize)
+            finally:
+                receiving.close()
+                caller.end()
+
+        if given.stream_unary:
+            return grpc.stream_unary_rpc_method_handler(self.entry(receive))
         if given.unary_unary:
             return grpc.stream_unary_rpc_method_handler(self.entry(call))
         return grpc.stream_stream_rpc_method_handler(self.entry(stream))
@@ -242,6 +260,19 @@ class Reception:
 def _call(behaviour: Any, parse: Any, serialize: Any, request: bytes, caller: CallContext) -> bytes:
     answer: bytes = serialize(behaviour(parsed(parse, request), caller))
     return answer
+
+
+def _receive(receiving: Any, parse: Any, request: bytes) -> None:
+    receiving.send(parsed(parse, request))
+
+
+def _finish(receiving: Any, serialize: Any) -> bytes:
+    try:
+        receiving.send(None)
+    except StopIteration as end:
+        answer: bytes = serialize(end.value)
+        return answer
+    raise RuntimeError("a method goes on after its last request")
 
 
 async def _send(context: Any, part: bytes, patience: float | None) -> None:

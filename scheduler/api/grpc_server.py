@@ -32,7 +32,10 @@ _THIS_MACHINE = (
 
 # Threads, and calls that may wait for them. A report waits for the disk, and one write serves all
 # that wait for it: so trainings have the most. A node has one agent, which reports now and then.
-_LANES = {"Scheduler": (32, 500), "Profiler": (64, 2000), "Agents": (4, 1000), "Gateway": (16, 500)}
+_LANES = {
+    **{"Scheduler": (32, 500), "Profiler": (64, 2000), "Agents": (4, 1000), "Gateway": (16, 500)},
+    "Packages": (8, 500),
+}
 _STREAMS = (8, 10_000)  # limited by user elsewhere (api/jobs.py)
 # Pages can ask again from where they were, so those that take nothing are not waited for.
 _PATIENCE_SECONDS = {"Gateway": 20.0}
@@ -78,6 +81,7 @@ class GrpcServer:
         reception: Reception | None = None,
         ended: Callable[[SchedulerError], None] = lambda _: None,
         gateway: pb_grpc.GatewayServicer | None = None,
+        packages: pb_grpc.PackagesServicer | None = None,
     ) -> None:
         """`agents`: None on the embedded cluster, because its agent is in this process; `ended`: is
         called if the server ends by itself."""
@@ -88,6 +92,8 @@ class GrpcServer:
             pb_grpc.add_AgentsServicer_to_server(agents, self._methods)
         if gateway:
             pb_grpc.add_GatewayServicer_to_server(gateway, self._methods)
+        if packages:
+            pb_grpc.add_PackagesServicer_to_server(packages, self._methods)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="grpc", daemon=True)
         self._thread.start()

@@ -45,6 +45,7 @@ from scheduler.estimates.slow_gpus import SlowGpus
 from scheduler.gpus.usage import Usage
 from scheduler.inbox import QueueInbox
 from scheduler.job_secrets import JobSecrets
+from scheduler.packages.store import PackageStore
 from scheduler.store.annotations import check as check_annotations
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
@@ -56,6 +57,7 @@ REPLY_BYTES_MAX = 3 * 2**20  # a client accepts 4 MiB
 SILENCE_SECONDS = 5.0  # a job may become unresponsive without any event
 SECRET = "(secret)"  # is shown in place of its value
 MANY_MAX = 10_000  # jobs that are submitted together
+ORIGIN_BYTES_MAX = 384 * 1024  # of what git says of a package
 CLAIMS_MAX = 5  # attempts to claim ports whose owners end at the same time
 
 
@@ -81,6 +83,7 @@ class JobService(pb_grpc.SchedulerServicer):
     heard_at: Callable[[View], Mapping[str, Time]] = lambda _: {}  # the agent of each node, last
     events: Callable[[], str] = str  # the cursor of what has not happened yet; see EventFeed
     annotate: Callable[[JobId, Mapping[str, str]], None] | None = None  # None: nobody can
+    packages: PackageStore | None = None  # None: it keeps none
 
     # --- changes ----------------------------------------------------------------------------
 
@@ -95,13 +98,17 @@ class JobService(pb_grpc.SchedulerServicer):
         secret_bytes = 0
         if job is None:
             self._admit(job_id, spec)
-            secret_bytes = job_secrets.check(spec, dict(wire.pairs(request.secrets)))
+            origin_bytes = self._check_code(spec, request.origin)
+            secret_bytes = origin_bytes + job_secrets.check(spec, dict(wire.pairs(request.secrets)))
         preview = self.target.preview(job_id, spec, self.view().nodes)
         if job is None and self.limits and not request.dry_run:
             self.limits.enter(spec, secret_bytes=secret_bytes)
         if request.dry_run:
             message = self.lookup.describe_trial(Job.submitted(job_id, spec, self.inbox.now()))
         else:
+            if job is None and spec.code and self.packages:
+                origin = request.origin.SerializeToString(deterministic=True)
+                self.packages.use(spec.user, spec.code, job_id, origin)
             if job is None and spec.secrets:
                 self.secrets.keep(job_id, dict(wire.pairs(request.secrets)))
             job = job or self._submit_to_loop(job_id, spec)
@@ -226,6 +233,8 @@ class JobService(pb_grpc.SchedulerServicer):
         else:
             message = self.lookup.message(job, private)
         reply.job.CopyFrom(message)
+        if private and job.spec.code and self.packages:
+            reply.origin.ParseFromString(self.packages.origin(job.id) or b"")
         if message.HasField("exit_code"):
             reply.job.log_line = run_logs.failure_line(self.logs, job.id, job.attempts)
         return reply
@@ -319,6 +328,17 @@ class JobService(pb_grpc.SchedulerServicer):
         self._check_ports(job_id, spec)
         if refusal := self.target.refuses(spec.user, self.lookup.reader.users):
             raise Forbidden(refusal)
+
+    def _check_code(self, spec: JobSpec, origin: pb.CodeOrigin) -> int:
+        """Returns the bytes of what is kept beside the job."""
+        size = origin.ByteSize()
+        if size > ORIGIN_BYTES_MAX:
+            raise Rejected(f"--code: {size} bytes about its origin, {ORIGIN_BYTES_MAX} at most")
+        if spec.code and self.packages is None:
+            raise Impossible("--code: this scheduler keeps no packages")
+        if spec.code and self.packages:
+            self.packages.check(spec.user, spec.code)
+        return size
 
     def _check_ports(self, job_id: JobId, spec: JobSpec) -> None:
         if self.target.maps_ports:

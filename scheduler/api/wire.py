@@ -31,7 +31,7 @@ _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 _CONVERTED = (
     *("name", "user", "command", "args", "labels", "env", "ports", "gpus_min", "gpus_max"),
     *("memory_mib", "shareable", "hours_estimate", "exported", "secrets"),
-    "time_limit_seconds",
+    *("time_limit_seconds", "folders"),
 )
 _COPIED = tuple(
     field.name
@@ -65,6 +65,7 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
         env=pairs(message.env),
         exported=pairs(message.exported),
         secrets=tuple(message.secrets),
+        folders=pairs(message.folders),
         time_limit_seconds=message.time_limit_seconds,
         ports=tuple((port.host, port.container) for port in message.ports),
         gpus_min=gpus_min,
@@ -259,6 +260,7 @@ def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
         env=_variables(spec.env, private),
         exported=_variables(spec.exported, private),
         secrets=spec.secrets,
+        folders=pair_messages(spec.folders),
         time_limit_seconds=spec.time_limit_seconds or None,
         ports=[pb.PortMapping(host=host, container=container) for host, container in spec.ports],
         gpus_min=spec.gpus_min,

@@ -15,6 +15,7 @@ from scheduler.core.model import PRETENDED, Gpu, JobSpec, Launch
 # Only the scheduler sets these; a submission that names one is refused. A job may set all others.
 RESERVED_ENVIRONMENT = frozenset(
     {
+        "CODE_DIR",
         "JOB_UUID",
         "JOB_CONFIGID",
         "JOB_RESTARTED",
@@ -62,6 +63,7 @@ class Paths:
     custom: str = "/custom"
     snapshots: str = "/snapshots"
     data: str = "/data"
+    code: str = "/code"  # only of a job with a package
 
 
 def environment(
@@ -121,6 +123,7 @@ def environment(
         "KUBEPROFILER_CUSTOM": paths.custom,
         "KUBEPROFILER_SNAPSHOTS": paths.snapshots,
         "KUBEPROFILER_DATA": paths.data,
+        **({"CODE_DIR": paths.code} if spec.code else {}),
     }
 
 
@@ -179,7 +182,7 @@ def command(spec: JobSpec, paths: Paths) -> list[str]:
 def plain_command(spec: JobSpec, paths: Paths) -> list[str]:
     """Returns the command of one process."""
     words = [*(spec.command or ("python", spec.script_path)), *spec.args]
-    return [_replace_folder(word, _folders(paths)) for word in words]
+    return [replace_folder(word, paths) for word in words]
 
 
 def notes(spec: JobSpec, paths: Paths, old_snapshots: bool = True) -> list[str]:
@@ -192,8 +195,10 @@ def notes(spec: JobSpec, paths: Paths, old_snapshots: bool = True) -> list[str]:
         lines.append("--keep_library: an old library fails here: this machine has no /snapshots")
     if spec.image:
         lines.append(f"image {spec.image} is not used: this machine runs the command directly")
-    lines += [f"{name} is {path}" for name, path in _folders(paths).items() if name != path]
-    if not paths.custom:
+    for name, path in _folders(paths).items():
+        if name != path and (spec.code or name != "/code"):
+            lines.append(f"{name} is {path}")
+    if not (paths.custom or spec.code):
         lines.append("/custom is not available: no custom_dir was given")
     if spec.ports:
         ports = ", ".join(f"{host}:{container}" for host, container in spec.ports)
@@ -203,10 +208,12 @@ def notes(spec: JobSpec, paths: Paths, old_snapshots: bool = True) -> list[str]:
 
 def _folders(paths: Paths) -> dict[str, str]:
     folders = {"/custom": paths.custom, "/snapshots": paths.snapshots, "/data": paths.data}
+    folders["/code"] = paths.code
     return {name: path for name, path in folders.items() if path}
 
 
-def _replace_folder(word: str, folders: Mapping[str, str]) -> str:
+def replace_folder(word: str, paths: Paths) -> str:
+    folders = _folders(paths)
     match = re.match(r"(-[^=\s]*=)?(/[a-z]+)(?=/|$)", word)
     if match is None or match[2] not in folders:
         return word

@@ -30,6 +30,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 _LABEL_KEY = re.compile(
     r"([a-z0-9][a-z0-9.-]{0,251}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII
 )
+_CODE = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
@@ -40,7 +41,7 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
     check_text("--experiment", spec.experiment)
     _image(spec.image)
     for flag, path in (
-        ("--script_path", spec.script_path),
+        ("--script_path", "" if spec.code else spec.script_path),
         ("--custom_dir", spec.custom_dir),
         ("--snapshots_dir", spec.snapshots_dir),
         ("directory", spec.directory),
@@ -57,6 +58,7 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
     _environment("--env", spec.env, reserved)
     _environment("--export", spec.exported, reserved)
     _secrets(spec, reserved)
+    _code(spec)
     _labels(spec.labels)
     _sweep(spec)
     _size(spec)
@@ -237,6 +239,23 @@ def _secrets(spec: JobSpec, reserved: Collection[str]) -> None:
         raise Rejected(f"--secret {both[0]}: --env sets it too")
 
 
+def _code(spec: JobSpec) -> None:
+    if spec.code and not _CODE.fullmatch(spec.code):
+        raise Rejected(f"--code {quote(spec.code)}: is not the id of a package (sha256:...)")
+    check_text("--script_path", spec.script_path, most=_PATH_MAX)
+    check_length("--folder", spec.folders)
+    for name, source in spec.folders:
+        if not spec.code:
+            raise Rejected(f"--folder {quote(name)}: is a link in /code: give --code too")
+        check_text("--folder", name, least=1)
+        if "/" in name or name in (".", "..", ".git"):
+            raise Rejected(f"--folder {quote(name)}: must be the name of a link in /code")
+        _path(f"--folder {name}", source)
+        if ".." in source.split("/"):
+            raise Rejected(f"--folder {name}: {quote(source)}: must not contain `..`")
+    _once("--folder", (name for name, _ in spec.folders), "{} is given twice")
+
+
 def _labels(labels: Sequence[tuple[str, str]]) -> None:
     check_length("--label", labels)
     rule = "at most 63 letters, digits, '-', '_' and '.', and a letter or digit at both ends"
@@ -270,10 +289,11 @@ def _word(flag: str, word: str) -> None:
 
 def spec_bytes(spec: JobSpec) -> int:
     """Returns the size of all text in a specification."""
-    pairs = (word for pair in (*spec.env, *spec.exported, *spec.labels) for word in pair)
+    named = (*spec.env, *spec.exported, *spec.labels, *spec.folders)
+    pairs = (word for pair in named for word in pair)
     texts = (
         *(spec.name, spec.user, spec.image, spec.project, spec.experiment),
-        *(spec.script_path, spec.custom_dir, spec.snapshots_dir, spec.directory),
+        *(spec.script_path, spec.custom_dir, spec.snapshots_dir, spec.directory, spec.code),
     )
     return sum(
         len(text.encode()) for text in (*texts, *spec.command, *spec.args, *spec.secrets, *pairs)

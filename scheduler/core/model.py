@@ -140,6 +140,8 @@ class JobSpec:
     maximize: bool = False  # the greater the metric, the better
     prune: str = ""  # the rule by which it is pruned; "": it is not
     prune_after: int = 0  # not before so many epochs
+    code: str = ""  # the id of the package that it sees as /code; empty: none
+    folders: tuple[tuple[str, str], ...] = ()  # links in /code, each with where it leads
 
 
 @dataclass(frozen=True, slots=True, order=True)

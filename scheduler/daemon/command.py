@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -30,6 +30,7 @@ from scheduler.api.gateway_service import GatewayService, Logins
 from scheduler.api.grpc_server import GrpcServer, TlsAddress
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
+from scheduler.api.packages import PackageService
 from scheduler.api.trainings import TrainingService
 from scheduler.api.user_limits import UserLimits
 from scheduler.clusters.kubernetes.holders.holder import speaks_for
@@ -54,6 +55,7 @@ from scheduler.daemon.exit_codes import (
 from scheduler.daemon.gateway_process import GatewayProcess
 from scheduler.daemon.log_pruning import EVERY_SECONDS, no_room, prune_logs
 from scheduler.daemon.own_series import OwnSeries, ToldStore
+from scheduler.daemon.package_collection import collect
 from scheduler.daemon.targets import KubernetesTarget, LocalTarget, links, target_of
 from scheduler.daemon.token_commands import token
 from scheduler.http import http_server
@@ -66,6 +68,7 @@ from scheduler.metrics.service import MetricsService, Sources
 from scheduler.metrics.timing import Timing
 from scheduler.outlook import calibration_file
 from scheduler.outlook.service import Outlook
+from scheduler.packages.store import PackageStore
 from scheduler.planning.policies import POLICIES, SUMMARIES, explain_tries
 from scheduler.store.annotations import Annotations
 from scheduler.store.journal import Decider
@@ -232,8 +235,10 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     encrypted = _encrypted(config)
     http = _http_address(config)
     secrets = JobSecrets(config.state_dir)
+    full = partial(no_room, config.state_dir, config.housekeeping.disk_reserve)
+    packages = PackageStore(config.state_dir, inbox.now, config.limits.package_mib_per_user, full)
     pages_at = _gateway_address(config, logger)
-    home = target_of(config, inbox.now, address, http, secrets, pages_at)
+    home = target_of(config, inbox.now, address, http, secrets, pages_at, packages)
     if home.lease:
         parts.enter_context(home.lease.held(inbox.fail))
     cluster, left = home.cluster, home.left_relays
@@ -288,11 +293,12 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         secrets,
         home.usage,
         UserLimits(view, inbox.now, config.limits.jobs_per_user, config.limits.spec_mib_per_user),
-        no_room=partial(no_room, config.state_dir, config.housekeeping.disk_reserve),
+        no_room=full,
         disk=config.state_dir,
         heard_at=partial(_heard_at, home),
         events=feed.cursor,
         annotate=annotations.change,
+        packages=packages,
     )
     speaking = AgentAuthenticator([tokens.node, *home.agents])
     agents = AgentService(speaking, home.reports, speaks_for) if home.reports else None
@@ -312,9 +318,13 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         config.policy,
         lambda: config.gateway.url.rstrip("/") or (pages.url if pages else ""),
     )
+    jobs = JobTokens(view)
+    code = PackageService(
+        packages, people, frozenset(config.admins), jobs.job, partial(_code, view)
+    )
     profiler = TrainingService(inbox, view)
     server = GrpcServer(
-        address, api, profiler, encrypted, agents, ended=inbox.fail, gateway=gateway
+        address, api, profiler, encrypted, agents, ended=inbox.fail, gateway=gateway, packages=code
     )
     parts.callback(server.stop, GRACE_SECONDS)
     parts.callback(feed.stop)  # first, so that the server has no streams to wait for
@@ -363,7 +373,12 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
             [job.id for job in view().jobs.values() if not job.outcome]
         ),
     )
-    others = [look_ahead, token_uses, old_logs, cut_logs, old_secrets]
+    old_packages = Chore(
+        "collect_packages",
+        every(EVERY_SECONDS),
+        lambda _: collect(packages, view(), reader.job, config.housekeeping.packages_kept_days),
+    )
+    others = [look_ahead, token_uses, old_logs, cut_logs, old_secrets, old_packages]
     if left:
         others.append(Chore("left_relays", every(left_relays.EVERY_SECONDS), left.deliver))
     housekeeping = _housekeeping(config, database, logger, *others)
@@ -526,6 +541,12 @@ def _reached_here(address: str) -> str:
     """How a process of this machine calls what listens on every address."""
     host, port = listen_address(address)
     return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"
+
+
+def _code(view: Callable[[], View], job_id: JobId) -> str:
+    """The package of a live job."""
+    job = view().jobs.get(job_id)
+    return job.spec.code if job else ""
 
 
 def _about(config: Config) -> dict[str, str]:

@@ -125,6 +125,7 @@ class MaintenanceSettings:
     log_mib: Count = 256  # of each process of an attempt
     user_logs_mib: Count = 20480
     logs_kept_days: Count = 90
+    packages_kept_days: Annotated[int, msgspec.Meta(ge=0)] = 90
     disk_reserve: Annotated[int, msgspec.Meta(ge=0)] = 512
 
 
@@ -134,6 +135,7 @@ class LimitSettings:
 
     jobs_per_user: Count = 20_000
     spec_mib_per_user: Count = 128
+    package_mib_per_user: Count = 20_480
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from scheduler.gpus.usage import Usage
 from scheduler.gpus.watcher import GpuWatcher, parse_gpus
 from scheduler.http.http11 import is_loopback
 from scheduler.job_secrets import JobSecrets
+from scheduler.packages.store import PackageStore
 from scheduler.relay.delivery import Link
 
 if TYPE_CHECKING:  # the client is big, and loaded only where it is used
@@ -161,6 +162,7 @@ def target_of(
     http: str,
     secrets: JobSecrets,
     pages_at: str = "",
+    packages: PackageStore | None = None,
 ) -> LocalTarget | KubernetesTarget:
     """`address` is where the daemon listens, `http` where it listens for HTTP, if it does, and
     `pages_at` where the gateway does."""
@@ -184,6 +186,7 @@ def target_of(
         log_mib=config.housekeeping.log_mib,
         disk_reserve_mib=config.housekeeping.disk_reserve,
         tracking=tracking_of(config, pages_at),
+        packages=packages,
     )
     return LocalTarget(cluster)
 

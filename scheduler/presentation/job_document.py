@@ -12,7 +12,7 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 HIDDEN = "(hidden)"  # what the scheduler tells of the variables of other users' jobs
 _FIELDS = set(pb.JobSpec.DESCRIPTOR.fields_by_name) - {"user"}  # which is output only
-_PAIRS = ("env", "exported", "labels")
+_PAIRS = ("env", "exported", "folders", "labels")
 
 
 class DocumentError(ValueError):

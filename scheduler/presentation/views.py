@@ -129,6 +129,7 @@ def record(
     facts = [*about(job, now), *more]
     if extended:
         facts += options(job.spec)
+        facts += _origin(reply.origin)
     if extended and reply.HasField("learned"):
         facts += outlook.learned_fields(reply.learned)
     lines = [title, *fields(facts, screen)]
@@ -217,6 +218,20 @@ def _command(spec: pb.JobSpec) -> str:
     return join([*(spec.command or ["python", spec.script_path]), *spec.args])
 
 
+def _origin(origin: pb.CodeOrigin) -> Iterator[tuple[str, str]]:
+    """Where the files of its package were."""
+    if origin.commit:
+        on = f" on {printable(origin.branch)}" if origin.branch else ""
+        by = f", by {printable(origin.author)}" if origin.author else ""
+        yield "commit", f"{origin.commit[:12]}{on}{by}{', dirty' if origin.dirty else ''}"
+    if origin.remote:
+        yield "remote", printable(origin.remote)
+    if origin.untracked:
+        yield "untracked", printable(", ".join(origin.untracked))
+    for number, line in enumerate(origin.diff.splitlines()):
+        yield "" if number else "diff", printable(line)
+
+
 def options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
     """The flags that would submit the same job again."""
     for field, value in spec.ListFields():
@@ -232,6 +247,8 @@ def options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
         yield "--mode", "max"
     for name in spec.secrets:
         yield "--secret", name
+    for name, source in pairs(spec.folders).items():
+        yield "--folder", f"{name}={source}"
     if spec.exported:
         yield "--export", ",".join(pair.key for pair in spec.exported)
     if spec.ports:
@@ -259,6 +276,7 @@ FLAGS = {
     "retries": "--retries",
     "keep_library": "--keep_library",
     "no_tracking": "--no_tracking",
+    "code": "--code",
     "directory": "directory",
     "parallel": "--parallel",
     "metric": "--metric",

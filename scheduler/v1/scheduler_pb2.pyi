@@ -23,7 +23,7 @@ class PortMapping(_message.Message):
     def __init__(self, host: _Optional[int] = ..., container: _Optional[int] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("name", "image", "command", "args", "project", "experiment", "labels", "env", "script_path", "custom_dir", "snapshots_dir", "ports", "max_epochs", "batch_size", "training_set_size", "gpus_min", "gpus_max", "memory_mib", "is_single_gpu", "disable_gpu_sharing", "priority", "held", "hours_estimate", "retries", "user", "keep_library", "process_per_gpu", "directory", "exported", "time_limit_seconds", "secrets", "no_tracking", "parallel", "metric", "maximize", "prune", "prune_after")
+    __slots__ = ("name", "image", "command", "args", "project", "experiment", "labels", "env", "script_path", "custom_dir", "snapshots_dir", "ports", "max_epochs", "batch_size", "training_set_size", "gpus_min", "gpus_max", "memory_mib", "is_single_gpu", "disable_gpu_sharing", "priority", "held", "hours_estimate", "retries", "user", "keep_library", "process_per_gpu", "directory", "exported", "time_limit_seconds", "secrets", "no_tracking", "parallel", "metric", "maximize", "prune", "prune_after", "code", "folders")
     NAME_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,8 @@ class JobSpec(_message.Message):
     MAXIMIZE_FIELD_NUMBER: _ClassVar[int]
     PRUNE_FIELD_NUMBER: _ClassVar[int]
     PRUNE_AFTER_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    FOLDERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     image: str
     command: _containers.RepeatedScalarFieldContainer[str]
@@ -98,7 +100,9 @@ class JobSpec(_message.Message):
     maximize: bool
     prune: str
     prune_after: int
-    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., script_path: _Optional[str] = ..., custom_dir: _Optional[str] = ..., snapshots_dir: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., max_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., training_set_size: _Optional[int] = ..., gpus_min: _Optional[int] = ..., gpus_max: _Optional[int] = ..., memory_mib: _Optional[int] = ..., is_single_gpu: _Optional[bool] = ..., disable_gpu_sharing: _Optional[bool] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., hours_estimate: _Optional[float] = ..., retries: _Optional[int] = ..., user: _Optional[str] = ..., keep_library: _Optional[bool] = ..., process_per_gpu: _Optional[bool] = ..., directory: _Optional[str] = ..., exported: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., time_limit_seconds: _Optional[float] = ..., secrets: _Optional[_Iterable[str]] = ..., no_tracking: _Optional[bool] = ..., parallel: _Optional[int] = ..., metric: _Optional[str] = ..., maximize: _Optional[bool] = ..., prune: _Optional[str] = ..., prune_after: _Optional[int] = ...) -> None: ...
+    code: str
+    folders: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., script_path: _Optional[str] = ..., custom_dir: _Optional[str] = ..., snapshots_dir: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., max_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., training_set_size: _Optional[int] = ..., gpus_min: _Optional[int] = ..., gpus_max: _Optional[int] = ..., memory_mib: _Optional[int] = ..., is_single_gpu: _Optional[bool] = ..., disable_gpu_sharing: _Optional[bool] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., hours_estimate: _Optional[float] = ..., retries: _Optional[int] = ..., user: _Optional[str] = ..., keep_library: _Optional[bool] = ..., process_per_gpu: _Optional[bool] = ..., directory: _Optional[str] = ..., exported: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., time_limit_seconds: _Optional[float] = ..., secrets: _Optional[_Iterable[str]] = ..., no_tracking: _Optional[bool] = ..., parallel: _Optional[int] = ..., metric: _Optional[str] = ..., maximize: _Optional[bool] = ..., prune: _Optional[str] = ..., prune_after: _Optional[int] = ..., code: _Optional[str] = ..., folders: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("node", "gpu", "memory_mib")
@@ -309,16 +313,18 @@ class Fact(_message.Message):
     def __init__(self, at: _Optional[float] = ..., kind: _Optional[str] = ..., job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., data_json: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("job_id", "spec", "dry_run", "secrets")
+    __slots__ = ("job_id", "spec", "dry_run", "secrets", "origin")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     spec: JobSpec
     dry_run: bool
     secrets: _containers.RepeatedCompositeFieldContainer[KeyValue]
-    def __init__(self, job_id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., dry_run: _Optional[bool] = ..., secrets: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
+    origin: CodeOrigin
+    def __init__(self, job_id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., dry_run: _Optional[bool] = ..., secrets: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., origin: _Optional[_Union[CodeOrigin, _Mapping]] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("job", "notes", "command", "env")
@@ -363,14 +369,16 @@ class GetJobRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., story: _Optional[bool] = ..., outlook: _Optional[bool] = ...) -> None: ...
 
 class GetJobReply(_message.Message):
-    __slots__ = ("job", "story", "learned")
+    __slots__ = ("job", "story", "learned", "origin")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STORY_FIELD_NUMBER: _ClassVar[int]
     LEARNED_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     job: Job
     story: _containers.RepeatedCompositeFieldContainer[Fact]
     learned: Learned
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., story: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ..., learned: _Optional[_Union[Learned, _Mapping]] = ...) -> None: ...
+    origin: CodeOrigin
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., story: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ..., learned: _Optional[_Union[Learned, _Mapping]] = ..., origin: _Optional[_Union[CodeOrigin, _Mapping]] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("jobs", "all_users", "limit", "states", "project", "experiment", "labels", "user", "cursor", "order", "ascending", "search", "brief")
@@ -982,3 +990,83 @@ class PolicyInfo(_message.Message):
     summary: str
     active: bool
     def __init__(self, name: _Optional[str] = ..., summary: _Optional[str] = ..., active: _Optional[bool] = ...) -> None: ...
+
+class CodeOrigin(_message.Message):
+    __slots__ = ("commit", "branch", "dirty", "diff", "untracked", "remote", "author")
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    DIRTY_FIELD_NUMBER: _ClassVar[int]
+    DIFF_FIELD_NUMBER: _ClassVar[int]
+    UNTRACKED_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    commit: str
+    branch: str
+    dirty: bool
+    diff: str
+    untracked: _containers.RepeatedScalarFieldContainer[str]
+    remote: str
+    author: str
+    def __init__(self, commit: _Optional[str] = ..., branch: _Optional[str] = ..., dirty: _Optional[bool] = ..., diff: _Optional[str] = ..., untracked: _Optional[_Iterable[str]] = ..., remote: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+
+class StorePackageRequest(_message.Message):
+    __slots__ = ("package",)
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    package: str
+    def __init__(self, package: _Optional[str] = ...) -> None: ...
+
+class StorePackageReply(_message.Message):
+    __slots__ = ("manifest_missing", "missing", "package")
+    MANIFEST_MISSING_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    manifest_missing: bool
+    missing: _containers.RepeatedScalarFieldContainer[int]
+    package: Package
+    def __init__(self, manifest_missing: _Optional[bool] = ..., missing: _Optional[_Iterable[int]] = ..., package: _Optional[_Union[Package, _Mapping]] = ...) -> None: ...
+
+class Package(_message.Message):
+    __slots__ = ("id", "files", "bytes")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    files: int
+    bytes: int
+    def __init__(self, id: _Optional[str] = ..., files: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class FileParts(_message.Message):
+    __slots__ = ("parts",)
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedCompositeFieldContainer[FilePart]
+    def __init__(self, parts: _Optional[_Iterable[_Union[FilePart, _Mapping]]] = ...) -> None: ...
+
+class FilePart(_message.Message):
+    __slots__ = ("digest", "size", "data")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    digest: bytes
+    size: int
+    data: bytes
+    def __init__(self, digest: _Optional[bytes] = ..., size: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class PutFilesReply(_message.Message):
+    __slots__ = ("files",)
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    files: int
+    def __init__(self, files: _Optional[int] = ...) -> None: ...
+
+class FindPackageRequest(_message.Message):
+    __slots__ = ("package",)
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    package: str
+    def __init__(self, package: _Optional[str] = ...) -> None: ...
+
+class FetchFilesRequest(_message.Message):
+    __slots__ = ("package", "digests")
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    package: str
+    digests: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, package: _Optional[str] = ..., digests: _Optional[_Iterable[bytes]] = ...) -> None: ...

@@ -1165,3 +1165,213 @@ class Agents:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class PackagesStub:
+    """Code packages: folders of files under the hash of what is in them. Metadata `authorization: Bearer
+    TOKEN` of a person, who sees only packages of their own; FetchFiles also takes the token of a job.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.StorePackage = channel.unary_unary(
+                '/scheduler.v1.Packages/StorePackage',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.StorePackageRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.StorePackageReply.FromString,
+                _registered_method=True)
+        self.PutFiles = channel.stream_unary(
+                '/scheduler.v1.Packages/PutFiles',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.FileParts.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.PutFilesReply.FromString,
+                _registered_method=True)
+        self.FindPackage = channel.unary_unary(
+                '/scheduler.v1.Packages/FindPackage',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.FindPackageRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.Package.FromString,
+                _registered_method=True)
+        self.FetchFiles = channel.unary_stream(
+                '/scheduler.v1.Packages/FetchFiles',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.FetchFilesRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.FileParts.FromString,
+                _registered_method=True)
+
+
+class PackagesServicer:
+    """Code packages: folders of files under the hash of what is in them. Metadata `authorization: Bearer
+    TOKEN` of a person, who sees only packages of their own; FetchFiles also takes the token of a job.
+    """
+
+    def StorePackage(self, request, context):
+        """Stores a package of which the manifest and all files have been put; or says what is missing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutFiles(self, request_iterator, context):
+        """Puts files, the manifest among them. What was put counts only for who put it: nobody gets a
+        file by knowing its hash.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindPackage(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FetchFiles(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_PackagesServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'StorePackage': grpc.unary_unary_rpc_method_handler(
+                    servicer.StorePackage,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.StorePackageRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.StorePackageReply.SerializeToString,
+            ),
+            'PutFiles': grpc.stream_unary_rpc_method_handler(
+                    servicer.PutFiles,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.FileParts.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.PutFilesReply.SerializeToString,
+            ),
+            'FindPackage': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindPackage,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.FindPackageRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.Package.SerializeToString,
+            ),
+            'FetchFiles': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchFiles,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.FetchFilesRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.FileParts.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'scheduler.v1.Packages', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('scheduler.v1.Packages', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Packages:
+    """Code packages: folders of files under the hash of what is in them. Metadata `authorization: Bearer
+    TOKEN` of a person, who sees only packages of their own; FetchFiles also takes the token of a job.
+    """
+
+    @staticmethod
+    def StorePackage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Packages/StorePackage',
+            scheduler_dot_v1_dot_scheduler__pb2.StorePackageRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.StorePackageReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutFiles(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/scheduler.v1.Packages/PutFiles',
+            scheduler_dot_v1_dot_scheduler__pb2.FileParts.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.PutFilesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindPackage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Packages/FindPackage',
+            scheduler_dot_v1_dot_scheduler__pb2.FindPackageRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.Package.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/scheduler.v1.Packages/FetchFiles',
+            scheduler_dot_v1_dot_scheduler__pb2.FetchFilesRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.FileParts.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -8,7 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from cli import cancel, compare, context, files, logs, metrics, resubmit, run, state, update
+from cli import (
+    cancel,
+    compare,
+    context,
+    files,
+    logs,
+    metrics,
+    resubmit,
+    run,
+    state,
+    update,
+    upload_code,
+)
 from cli import open as opening
 from scheduler.access.identity import user_token
 from tests.gateway.serving_http import Gateway, gateway
@@ -20,6 +32,7 @@ MAINS = {
     "scheduler-cancel-job": cancel.main,
     "scheduler-update-job": update.main,
     "scheduler-resubmit-job": resubmit.main,
+    "scheduler-upload-code": upload_code.main,
     "scheduler-get-logs": logs.main,
     "scheduler-open": opening.main,
     "scheduler-compare": compare.main,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scheduler.access.identity import user_name
 from scheduler.access.user_table import number
-from scheduler.clusters.environment import Paths
+from scheduler.clusters.environment import Paths, replace_folder
+from scheduler.clusters.local import code_folder
 from scheduler.core.errors import Forbidden, Impossible
 from scheduler.core.model import JobSpec
 
@@ -58,20 +59,34 @@ def login_environment(account: Account) -> dict[str, str]:
     }
 
 
-def directory(spec: JobSpec, account: Account) -> str:
+def directory(spec: JobSpec, account: Account, paths: Paths) -> str:
     """Returns the folder in which the command is executed; / takes the place of a home that cannot
     be entered."""
-    return spec.custom_dir or spec.directory or account.home
+    return paths.code or spec.custom_dir or spec.directory or account.home
 
 
-def paths(spec: JobSpec, account: Account) -> Paths:
-    """Returns the folders that a container would mount. /data is ~/datasets if that exists."""
+def paths(spec: JobSpec, account: Account, trees: str) -> Paths:
+    """Returns the folders that a container would mount. /data is ~/datasets if that exists.
+    `trees`: where packages are unpacked."""
+    found = _folders(spec, account)
+    if not spec.code:
+        return found
+    return replace(found, code=code_folder.place(trees, spec.code, links(spec, found)))
+
+
+def links(spec: JobSpec, paths: Paths) -> dict[str, str]:
+    """Where the links in its package lead on this machine."""
+    return {name: replace_folder(source, paths) for name, source in spec.folders}
+
+
+def _folders(spec: JobSpec, account: Account) -> Paths:
     home = Path(account.home)
     data = home / "datasets"
     return Paths(
         custom=os.path.normpath(spec.custom_dir) if spec.custom_dir else "",
         snapshots=os.path.normpath(spec.snapshots_dir or home / ".epoch-scheduler/snapshots"),
         data="/data" if Path("/data").is_dir() and not data.is_dir() else str(data),
+        code="",
     )
 
 

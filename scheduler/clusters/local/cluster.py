@@ -20,9 +20,9 @@ from typing import Protocol
 
 from scheduler import run_logs
 from scheduler.clusters import environment
-from scheduler.clusters.environment import RESULTS, TENSORBOARD, WANDB
+from scheduler.clusters.environment import RESULTS, TENSORBOARD, WANDB, Paths
 from scheduler.clusters.library_fallback import CURRENT
-from scheduler.clusters.local import accounts, runner
+from scheduler.clusters.local import accounts, code_folder, runner
 from scheduler.clusters.local.accounts import Account, account_of
 from scheduler.clusters.local.checks import SubmissionChecks
 from scheduler.clusters.local.hints import Hints
@@ -33,6 +33,7 @@ from scheduler.clusters.local.run import LocalRun
 from scheduler.core.errors import (
     Busy,
     ConfigError,
+    Impossible,
     Rejected,
     SchedulerError,
     Unavailable,
@@ -59,6 +60,9 @@ from scheduler.core.model import (
 from scheduler.core.ports import Put
 from scheduler.gpus.usage import GpuReport, Usage, UsageLedger
 from scheduler.job_secrets import JobSecrets
+from scheduler.packages import manifest
+from scheduler.packages.store import PackageStore
+from scheduler.packages.unpacking import TREES
 
 BUSY_SECONDS = 0.2
 RELAYS = "relays"  # a part of the state folder
@@ -126,6 +130,7 @@ class LocalCluster:
         disk_reserve_mib: int = 0,
         secrets: JobSecrets | None = None,
         tracking: Tracking | None = None,
+        packages: PackageStore | None = None,
     ) -> None:
         """`library` is the folder with the current library, for runs that have none.
         `renew_library`: also for runs that have one too old. A log takes at most `log_mib` (0: it
@@ -135,6 +140,8 @@ class LocalCluster:
         self._books = UsageLedger(foreign_mib)
         self._state_dir = state_dir.absolute()
         self._secrets = secrets or JobSecrets(state_dir)
+        self._packages = packages
+        self._trees = str(self._state_dir / TREES)
         self.logs = self._state_dir / "logs"
         self._folder = self._state_dir / "runs"
         self._clock = clock
@@ -257,15 +264,17 @@ class LocalCluster:
         """As `prepare`, and looks as the job's user whether it could start. Raises Impossible or
         Busy. May wait for a child process, so it is not for the loop."""
         spec, account = launch.spec, account_of(launch.spec.user)
-        process, paths = self.prepare(launch), accounts.paths(spec, account)
+        process, paths = self.prepare(launch), accounts.paths(spec, account, self._trees)
         program, *arguments = environment.plain_command(spec, paths)
+        script = _script(spec, program, arguments)
+        in_package = self._check_package(spec, paths, str(script["script"]), program)
         question = {
             **_identity(account),
             "custom_dir": spec.custom_dir,
-            "directory": process.directory,
-            "directory_wanted": bool(spec.custom_dir or spec.directory),
-            **_script(spec, program, arguments),
-            "program": program,
+            "directory": spec.custom_dir or "/" if spec.code else process.directory,
+            "directory_wanted": bool(spec.custom_dir or (spec.directory and not spec.code)),
+            **(script | {"script_path": ""} if "script" in in_package else script),
+            "program": "/bin/sh" if "program" in in_package else program,
             "path": process.environment["PATH"],
             "snapshots": spec.snapshots_dir,
         }
@@ -276,7 +285,7 @@ class LocalCluster:
         """Returns the process of this launch. Raises Rejected or Impossible if it cannot exist."""
         spec, account = launch.spec, account_of(launch.spec.user)
         login = accounts.login_environment(account) | dict(spec.exported)
-        paths = accounts.paths(spec, account)
+        paths = accounts.paths(spec, account, self._trees)
         command = environment.command(spec, paths)
         own = environment.environment(
             launch,
@@ -295,7 +304,7 @@ class LocalCluster:
             command=command,
             environment=given | tracked,
             tracking=tracked,
-            directory=accounts.directory(spec, account),
+            directory=accounts.directory(spec, account, paths),
             notes=environment.notes(spec, paths, _has_old_snapshots()),
             program_at=len(command) - len(environment.plain_command(spec, paths)),
         )
@@ -392,7 +401,10 @@ class LocalCluster:
             "environment": process.environment,
             "program_at": process.program_at,
             "directory": process.directory,
-            "directory_wanted": bool(launch.spec.custom_dir or launch.spec.directory),
+            "directory_wanted": bool(
+                launch.spec.custom_dir or launch.spec.directory or launch.spec.code
+            ),
+            "code": self._code_record(launch.spec, account),
             "snapshots": process.environment["KUBEPROFILER_SNAPSHOTS"],
             "snapshots_wanted": bool(launch.spec.snapshots_dir),
             "log": str(log),
@@ -405,6 +417,43 @@ class LocalCluster:
             "shares": [(share.node, share.gpu, share.memory_mib) for share in launch.shares],
         }
 
+    def _code_record(self, spec: JobSpec, account: Account) -> dict[str, object] | None:
+        """Returns what a runner needs to show the job its package; None: it has none."""
+        if not spec.code:
+            return None
+        if self._packages is None:
+            raise Impossible("--code: this daemon keeps no packages")
+        own = accounts.paths(spec, account, self._trees)
+        return {
+            "store": str(self._packages.contents),
+            "package": spec.code,
+            "trees": self._trees,
+            "folders": accounts.links(spec, own),
+            "mounted": code_folder.is_mounted(),
+        }
+
+    def _check_package(self, spec: JobSpec, paths: Paths, script: str, program: str) -> list[str]:
+        """Returns which of `script` and `program` are in the job's package. Raises Impossible if
+        they should be and are not."""
+        if not (spec.code and self._packages):
+            return []
+        kinds, found = self._packages.kinds(spec.code), []
+        for what, path in (("script", script), ("program", program if "/" in program else "")):
+            inside = path.removeprefix(f"{paths.code}/")
+            if not path or inside.startswith("/"):
+                continue
+            kind = kinds.get(os.path.normpath(inside))
+            first = inside.split("/")[0]
+            if kind is None and first not in dict(spec.folders):
+                raise Impossible(
+                    f"{inside} is not in the package {spec.code[7:19]}: "
+                    "scheduler-upload-code --dry_run lists what is"
+                )
+            if what == "program" and kind == manifest.FILE:
+                raise Impossible(f"command: {inside}: is not executable in the package")
+            found.append(what)
+        return found
+
     def _relay_record(
         self, launch: Launch, account: Account, process: TrainingProcess
     ) -> dict[str, object] | None:
@@ -412,7 +461,7 @@ class LocalCluster:
         wanted = self._tracking
         if wanted is None or not process.tracking:
             return None
-        paths = accounts.paths(launch.spec, account)
+        paths = accounts.paths(launch.spec, account, self._trees)
         folder = Path(environment.tracking_folder(launch, paths))
         watched = [str(folder / part) for part in (WANDB, TENSORBOARD, RESULTS)]
         watched.append(f"{paths.snapshots}/{launch.job_id}")

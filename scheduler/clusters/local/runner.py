@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 if __name__ == "__main__":  # `-I` leaves out the folder with our package
     sys.path.append(os.path.abspath(__file__).rsplit("/scheduler/clusters/", 1)[0])
 from scheduler.clusters.capped_log import CappedLog
-from scheduler.clusters.local import cgroups
+from scheduler.clusters.local import cgroups, code_folder
 from scheduler.clusters.local.relay_start import RelayStart
 
 LAUNCH, STARTED, ENDED, STOP, LOCK = "launch.json", "started.json", "ended.json", "stop", "lock"
@@ -102,6 +102,8 @@ def run() -> None:
     # Orphans of the training become children of this process, even those that left its process
     # group. So none can survive unnoticed on a GPU that seems to be free.
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if not make_code_folder(launch, log):
+        return
     relay = make_relay(launch, log)
     last_words = os.memfd_create(LAST_WORDS)
     launch["cgroup"] = cgroups.make(f"epoch-scheduler-{os.path.basename(os.getcwd())}")
@@ -138,6 +140,23 @@ def run() -> None:
         cgroups.end(launch["cgroup"])
     write(ENDED, {**how, "at": time.time()})
     send_hint()
+
+
+def make_code_folder(launch: dict[str, Any], log: int) -> bool:
+    """Unpacks the job's package, if it has one. Records the end of the run if that fails."""
+    if not launch.get("code"):
+        return True
+    try:
+        launch["code_folder"] = code_folder.unpack(launch["code"])
+        return True
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        said = f"cannot start: its code package cannot be unpacked: {why}"
+        os.write(log, f"[epoch-scheduler] {said}\n".encode(errors="replace"))
+        refused = getattr(error, "errno", None) in NOT_THE_JOBS_FAULT
+        write(ENDED, {"reason": said[:500], "refused": refused, "at": time.time()})
+        send_hint()
+        return False
 
 
 def make_relay(launch: dict[str, Any], log: int) -> RelayStart | None:
@@ -229,6 +248,8 @@ def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
     library = launch.get("library") and os.open(launch["library"], os.O_RDONLY)
     mounted = False
     own_mounts = launch["uid"] is not None and has_own_mounts()
+    if launch.get("code") and launch["code"]["mounted"]:
+        code_folder.mount(launch["code_folder"])
     if launch["uid"] is not None:
         os.initgroups(launch["user"], launch["gid"])
         os.setegid(launch["gid"])

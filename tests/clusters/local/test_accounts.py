@@ -191,12 +191,12 @@ def test_a_login_has_nothing_of_the_daemons_programs(
 def test_folders_are_the_users_unless_the_job_says_so(tmp_path: Path) -> None:
     (tmp_path / "datasets").mkdir()
     account = Account("ada", 1, 1, str(tmp_path), "/bin/sh")
-    usual = paths(JobSpec("j", "ada"), account)
+    usual = paths(JobSpec("j", "ada"), account, "")
     assert (usual.custom, usual.snapshots, usual.data) == (
         "",
         str(tmp_path / ".epoch-scheduler" / "snapshots"),
         str(tmp_path / "datasets"),
     )
     spec = JobSpec("j", "ada", custom_dir="/x/tests/", snapshots_dir="/x//snap/")
-    said = paths(spec, account)
+    said = paths(spec, account, "")
     assert (said.custom, said.snapshots) == ("/x/tests", "/x/snap")
