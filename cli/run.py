@@ -97,12 +97,7 @@ def submit(options: argparse.Namespace) -> int:
     request = pb.SubmitRequest(
         job_id=str(uuid.uuid4()), spec=asked, dry_run=options.dry_run, secrets=secrets
     )
-    if options.code:
-        from cli.packages import upload  # slow, and used only here
-
-        store = upload.store_of(client)
-        request.spec.code, origin = upload.package_of(store, options.code, options.include)
-        request.origin.CopyFrom(origin)
+    request.origin.CopyFrom(add_package(client, request.spec, options))
     reply = client.submit(request)
     say_notes(reply)
     if options.dry_run:
@@ -110,6 +105,18 @@ def submit(options: argparse.Namespace) -> int:
         return 0
     say_id(reply, options.output)
     return _wait(client, reply.job.id) if options.wait else 0
+
+
+def add_package(
+    client: Connection, asked: pb.JobSpec, options: argparse.Namespace
+) -> pb.CodeOrigin:
+    """Gives the job the package that --code names, if it does. Returns where its files were."""
+    if not options.code:
+        return pb.CodeOrigin()
+    from cli.packages import upload  # slow, and used only here
+
+    asked.code, origin = upload.package_of(upload.store_of(client), options.code, options.include)
+    return origin
 
 
 # --- the request --------------------------------------------------------------------------------

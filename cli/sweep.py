@@ -193,7 +193,9 @@ def submit(options: argparse.Namespace) -> int:
     secrets = {pair.key: pair for each in bases for pair in secret_values(options.secret, each)}
     made = of_command(bases[0], options) if options.spec is None else of_specs(bases, options)
     made.request.secrets.extend(secrets.values())
-    return _submit(connect(options), made, options)
+    client = connect(options)
+    made.request.origin.CopyFrom(run.add_package(client, made.request.common, options))
+    return _submit(client, made, options)
 
 
 def _described(options: argparse.Namespace) -> list[pb.JobSpec]:

@@ -98,17 +98,18 @@ class JobService(pb_grpc.SchedulerServicer):
         secret_bytes = 0
         if job is None:
             self._admit(job_id, spec)
-            origin_bytes = self._check_code(spec, request.origin)
-            secret_bytes = origin_bytes + job_secrets.check(spec, dict(wire.pairs(request.secrets)))
+            self._check_code(user, spec.code)
+            secret_bytes = _check_origin(request.origin) + job_secrets.check(
+                spec, dict(wire.pairs(request.secrets))
+            )
         preview = self.target.preview(job_id, spec, self.view().nodes)
         if job is None and self.limits and not request.dry_run:
             self.limits.enter(spec, secret_bytes=secret_bytes)
         if request.dry_run:
             message = self.lookup.describe_trial(Job.submitted(job_id, spec, self.inbox.now()))
         else:
-            if job is None and spec.code and self.packages:
-                origin = request.origin.SerializeToString(deterministic=True)
-                self.packages.use(spec.user, spec.code, job_id, origin)
+            if job is None:
+                self._use_packages({job_id: spec}, request.origin)
             if job is None and spec.secrets:
                 self.secrets.keep(job_id, dict(wire.pairs(request.secrets)))
             job = job or self._submit_to_loop(job_id, spec)
@@ -129,7 +130,7 @@ class JobService(pb_grpc.SchedulerServicer):
             raise Rejected(f"{len(request.jobs)} jobs at once: must be 1 to {MANY_MAX}")
         notes: dict[str, None] = {}
         new: dict[JobId, JobSpec] = {}
-        secret_bytes = 0
+        secret_bytes, checked = _check_origin(request.origin), {""}
         for each in request.jobs:
             job_id = wire.job_id(each.job_id)
             if job_id in new:
@@ -138,6 +139,9 @@ class JobService(pb_grpc.SchedulerServicer):
                 continue
             message = wire.one_of_many(request.common, each.spec)
             try:
+                if message.code not in checked:
+                    self._check_code(user, message.code)
+                    checked.add(message.code)
                 new[job_id] = spec = self._one_of_many(job_id, wire.spec(message, user), notes)
                 own = {name: secrets[name] for name in spec.secrets if name in secrets}
                 secret_bytes += job_secrets.check(spec, own)
@@ -148,6 +152,7 @@ class JobService(pb_grpc.SchedulerServicer):
         if new and not request.dry_run:
             if self.limits:
                 self.limits.enter(*new.values(), secret_bytes=secret_bytes)
+            self._use_packages(new, request.origin)
             for job_id, spec in new.items():
                 if spec.secrets:
                     self.secrets.keep(job_id, {name: secrets[name] for name in spec.secrets})
@@ -329,16 +334,22 @@ class JobService(pb_grpc.SchedulerServicer):
         if refusal := self.target.refuses(spec.user, self.lookup.reader.users):
             raise Forbidden(refusal)
 
-    def _check_code(self, spec: JobSpec, origin: pb.CodeOrigin) -> int:
-        """Returns the bytes of what is kept beside the job."""
-        size = origin.ByteSize()
-        if size > ORIGIN_BYTES_MAX:
-            raise Rejected(f"--code: {size} bytes about its origin, {ORIGIN_BYTES_MAX} at most")
-        if spec.code and self.packages is None:
+    def _check_code(self, user: str, code: str) -> None:
+        if code and self.packages is None:
             raise Impossible("--code: this scheduler keeps no packages")
-        if spec.code and self.packages:
-            self.packages.check(spec.user, spec.code)
-        return size
+        if code and self.packages:
+            self.packages.check(user, code)
+
+    def _use_packages(self, jobs: Mapping[JobId, JobSpec], origin: pb.CodeOrigin) -> None:
+        """From now on their packages stay. `jobs` are those of one user."""
+        by_package: dict[str, list[JobId]] = {}
+        for job_id, spec in jobs.items():
+            if spec.code:
+                by_package.setdefault(spec.code, []).append(job_id)
+        for code, ids in by_package.items():
+            if self.packages:
+                text = origin.SerializeToString(deterministic=True)
+                self.packages.use(jobs[ids[0]].user, code, ids, text)
 
     def _check_ports(self, job_id: JobId, spec: JobSpec) -> None:
         if self.target.maps_ports:
@@ -392,6 +403,14 @@ class JobService(pb_grpc.SchedulerServicer):
 def _environment(preview: Preview, spec: JobSpec) -> Iterable[pb.KeyValue]:
     secrets = dict.fromkeys(spec.secrets, SECRET)
     return wire.pair_messages(sorted({**preview.environment, **secrets}.items()))
+
+
+def _check_origin(origin: pb.CodeOrigin) -> int:
+    """Returns the bytes of what is kept beside a job."""
+    size = origin.ByteSize()
+    if size > ORIGIN_BYTES_MAX:
+        raise Rejected(f"--code: {size} bytes about its origin, {ORIGIN_BYTES_MAX} at most")
+    return size
 
 
 def _end_event(context: grpc.ServicerContext) -> threading.Event:

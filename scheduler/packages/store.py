@@ -56,6 +56,8 @@ create table uses (
     at real not null
 ) strict, without rowid;
 create index uses_by_package on uses (package, user);
+create index uses_by_origin on uses (origin);
+create table origins (digest blob primary key, text blob not null) strict, without rowid;
 pragma user_version = 1;
 """
 
@@ -188,35 +190,31 @@ class PackageStore:
             raise Rejected(f"--code {beginning}: several of your packages begin so")
         return StoredPackage(manifest.PREFIX + found[0][0].hex(), *found[0][1:])
 
-    def use(self, user: str, package: str, job_id: JobId, origin: bytes) -> StoredPackage:
-        """A job of this user refers to the package from now on. Raises NotFound."""
-        key = _key(package)
+    def use(self, user: str, package: str, jobs: Collection[JobId], origin: bytes) -> None:
+        """Jobs of this user refer to the package from now on. Raises NotFound."""
+        key, text = _key(package), hashlib.sha256(origin).digest()
         with self._lock, self._database() as db:
             now = self._now()
-            found = db.execute(
-                "select files, bytes from packages where user = ? and id = ?", (user, key)
-            ).fetchone()
-            if not found:
+            if not db.execute(_HAS, (user, key)).fetchone():
                 raise NotFound(gone(package))
-            db.execute(
+            db.execute("insert or ignore into origins (digest, text) values (?, ?)", (text, origin))
+            db.executemany(
                 "insert or replace into uses (job_id, user, package, origin, at)"
                 " values (?, ?, ?, ?, ?)",
-                (job_id, user, key, origin, now),
+                [(job_id, user, key, text, now) for job_id in jobs],
             )
-            return StoredPackage(package, *found)
 
     def check(self, user: str, package: str) -> None:
         """Raises NotFound unless this user has the package."""
         with self._database() as db:
-            if not db.execute(
-                "select 1 from packages where user = ? and id = ?", (user, _key(package))
-            ).fetchone():
+            if not db.execute(_HAS, (user, _key(package))).fetchone():
                 raise NotFound(gone(package))
 
     def origin(self, job_id: JobId) -> bytes | None:
         """What was said of the files of this job; None: it has no package any more."""
         with self._database() as db:
-            found = db.execute("select origin from uses where job_id = ?", (job_id,)).fetchone()
+            asked = "select text from uses join origins on digest = origin where job_id = ?"
+            found = db.execute(asked, (job_id,)).fetchone()
         return found[0] if found else None
 
     def manifest(self, package: str) -> list[PackagedFile]:
@@ -256,6 +254,7 @@ class PackageStore:
         with self._lock:
             with self._database() as db:
                 db.executemany("delete from uses where job_id = ?", over)
+                db.execute("delete from origins where digest not in (select origin from uses)")
                 db.execute(_FORGET_PACKAGES, (before,))
                 db.execute("delete from parts where package not in (select id from packages)")
                 db.execute(_FORGET_HELD, (before,))
@@ -438,6 +437,7 @@ def _mib(size: int) -> str:
     return f"{size / _MIB:,.0f} MiB"
 
 
+_HAS = "select 1 from packages where user = ? and id = ?"
 _FORGET_PACKAGES = """
     delete from packages where at < ? and not exists (
         select 1 from uses where uses.package = packages.id and uses.user = packages.user

@@ -339,16 +339,18 @@ class SubmitReply(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class SubmitManyRequest(_message.Message):
-    __slots__ = ("jobs", "common", "secrets", "dry_run")
+    __slots__ = ("jobs", "common", "secrets", "dry_run", "origin")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     COMMON_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[SubmitRequest]
     common: JobSpec
     secrets: _containers.RepeatedCompositeFieldContainer[KeyValue]
     dry_run: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[SubmitRequest, _Mapping]]] = ..., common: _Optional[_Union[JobSpec, _Mapping]] = ..., secrets: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    origin: CodeOrigin
+    def __init__(self, jobs: _Optional[_Iterable[_Union[SubmitRequest, _Mapping]]] = ..., common: _Optional[_Union[JobSpec, _Mapping]] = ..., secrets: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., dry_run: _Optional[bool] = ..., origin: _Optional[_Union[CodeOrigin, _Mapping]] = ...) -> None: ...
 
 class SubmitManyReply(_message.Message):
     __slots__ = ("accepted", "notes")

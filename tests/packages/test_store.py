@@ -70,7 +70,7 @@ def test_nobody_gets_a_file_by_knowing_its_hash(store: PackageStore) -> None:
     for ask in (
         lambda: store.check("eve", package),
         lambda: store.find("eve", package),
-        lambda: store.use("eve", package, JobId("job"), b""),
+        lambda: store.use("eve", package, [JobId("job")], b""),
     ):
         with pytest.raises(NotFound, match=f"package {package[7:19]}: you have no such package"):
             ask()
@@ -142,7 +142,7 @@ def test_nothing_is_stored_on_a_full_disk(tmp_path: Path, clock: Clock) -> None:
 
 def test_what_a_job_needs_is_never_collected(store: PackageStore, clock: Clock) -> None:
     used, unused = upload(store, "ada", TREE), upload(store, "ada", {"x": b"x"})
-    store.use("ada", used, JobId("job"), b"from git")
+    store.use("ada", used, [JobId("job")], b"from git")
     clock.now += 100 * DAY
     assert store.collect(lambda job_id: job_id == "job") == 2
     assert store.find("ada", used[7:]).files == 3
