@@ -173,6 +173,20 @@ class Client:
             yield self.list_jobs(request)
             time.sleep(POLL_SECONDS)
 
+    def visit(self, requests: Iterator[pb.ConnectRequest]) -> Iterator[pb.ConnectReply]:
+        """A shell, a command or a port beside a job. It ends when either side ends."""
+        call = self._channel.stream_stream(
+            "/scheduler.v1.Scheduler/Connect",
+            request_serializer=pb.ConnectRequest.SerializeToString,
+            response_deserializer=pb.ConnectReply.FromString,
+        )(requests, metadata=self.metadata)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise self._call_error(error) from error
+        finally:
+            call.cancel()
+
     # --- how a call is made ---------------------------------------------------------------------
 
     def _again(

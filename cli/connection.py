@@ -55,6 +55,8 @@ class Connection(Protocol):
         pause: float = PAUSES_SECONDS[-1],
     ) -> Iterator[pb.ListJobsReply]: ...
 
+    def visit(self, requests: Iterator[pb.ConnectRequest]) -> Iterator[pb.ConnectReply]: ...
+
 
 def connect(options: argparse.Namespace) -> Connection:
     """`options`: of any command; see `Parser.add_common`. Their `in_context` is the Context in

@@ -4,7 +4,8 @@ Theory of operation. One thread runs an event loop that receives all calls as by
 request has not arrived costs a coroutine and no thread: none may wait long, and when there are too
 many of them, the one that has waited longest is ended. A complete request is handed to a thread of
 its lane (see lanes.py), which parses it and runs the method. A stream takes a thread for each of
-its messages, and none while it waits for news or for its caller.
+its messages, and none while it waits for news or for its caller. A conversation, in which both
+sides send many messages, is opened by a thread and then is a coroutine that never blocks.
 
 Every method runs in `_call` or `_parts`, and every error ends in `_refuse`, so no method has to
 handle malformed bytes or exceptions.
@@ -17,7 +18,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import grpc
 import structlog
@@ -85,6 +86,17 @@ class Rest:
     bell: Bell
     count: int
     seconds: float
+
+
+Receive = Callable[[], Awaitable[Any]]  # the caller's next message; None: there will be none
+Send = Callable[[Any], Awaitable[None]]  # returns when the caller has room for more
+
+
+class Conversation(Protocol):
+    """What a method returns, in a thread, for the first message of a caller that sends many."""
+
+    async def hold(self, receive: Receive, send: Send) -> None:
+        """Runs in the event loop, and ends the call when it returns."""
 
 
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -196,6 +208,30 @@ class Reception:
 
         if given.stream_unary:
             return grpc.stream_unary_rpc_method_handler(self.entry(receive))
+
+        async def conversation(request: bytes, context: Any) -> None:
+            caller = CallContext(context)
+            peer = self.peers.name(caller.peer())
+            turn = asyncio.Lock()  # grpc sends one message of a call at a time
+
+            async def receive() -> Any:
+                message = await context.read()
+                return None if message is grpc.aio.EOF else parsed(parse, bytes(message))
+
+            async def send(reply: Any) -> None:
+                async with turn:
+                    await context.write(serialize(reply))
+
+            try:
+                opened = await lane.run(
+                    peer, lambda: given.stream_stream(parsed(parse, request), caller)
+                )
+                await opened.hold(receive, send)
+            finally:
+                caller.end()
+
+        if given.stream_stream:
+            return grpc.stream_stream_rpc_method_handler(self.entry(conversation))
         if given.unary_unary:
             return grpc.stream_unary_rpc_method_handler(self.entry(call))
         return grpc.stream_stream_rpc_method_handler(self.entry(stream))

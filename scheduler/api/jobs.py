@@ -18,8 +18,8 @@ import grpc
 from scheduler import job_secrets, run_logs
 from scheduler.access.authentication import Authenticator
 from scheduler.access.identity import new_job_token
-from scheduler.api import log_stream, overview, wire
-from scheduler.api.calls import PAUSE_SECONDS
+from scheduler.api import log_stream, overview, visits, wire
+from scheduler.api.calls import PAUSE_SECONDS, Conversation
 from scheduler.api.grpc_server import is_insecure, token_of
 from scheduler.api.lookup import Filter, JobPage, Lookup
 from scheduler.api.paging import NEWEST, Paging, checked_search
@@ -27,6 +27,7 @@ from scheduler.api.seats import Seats
 from scheduler.api.status import ENDED, parse_states
 from scheduler.api.target import Preview, Target
 from scheduler.api.user_limits import UserLimits
+from scheduler.api.visits import Visits
 from scheduler.core import admission
 from scheduler.core.errors import Busy, Forbidden, Impossible, Rejected, SchedulerError
 from scheduler.core.model import (
@@ -40,6 +41,7 @@ from scheduler.core.model import (
     Time,
     Updated,
     View,
+    Visited,
 )
 from scheduler.estimates.slow_gpus import SlowGpus
 from scheduler.gpus.usage import Usage
@@ -84,6 +86,8 @@ class JobService(pb_grpc.SchedulerServicer):
     events: Callable[[], str] = str  # the cursor of what has not happened yet; see EventFeed
     annotate: Callable[[JobId, Mapping[str, str]], None] | None = None  # None: nobody can
     packages: PackageStore | None = None  # None: it keeps none
+    visits: Visits | None = None  # None: nobody can
+    is_session: Callable[[str], bool] = lambda _: False  # whether a token is that of a browser
 
     # --- changes ----------------------------------------------------------------------------
 
@@ -223,6 +227,24 @@ class JobService(pb_grpc.SchedulerServicer):
         if self.annotate is None:
             raise Impossible("this scheduler keeps no annotations")
         self.annotate(job.id, annotations)
+
+    # --- visits ---------------------------------------------------------------------------------
+
+    def Connect(  # given its first request: see calls.py
+        self, request: pb.ConnectRequest, context: grpc.ServicerContext
+    ) -> Conversation:
+        user = self._user(context)
+        if self.visits is None:
+            raise Impossible("this scheduler permits nobody to connect to jobs")
+        if self.is_session(token_of(context) or ""):
+            raise Forbidden("the session of a browser cannot connect to jobs: use your own token")
+        if not request.HasField("to"):
+            raise Rejected("the first request says to what: `to` is missing")
+        job = self._find_changeable(request.to.job, user)
+        run = visits.current_run(job, self.inbox.now())
+        if user != job.spec.user and not request.to.hold:
+            self.inbox.ask(Visited(job.id, run, user, visits.words(request.to)))
+        return self.visits.open(job, run, user, request.to, lambda: self._user(context), context)
 
     # --- queries ----------------------------------------------------------------------------
 

@@ -16,8 +16,13 @@ STREAMS_OF_USER_MAX = 16
 class Seats:
     """For any thread."""
 
-    def __init__(self, most: int = STREAMS_MAX, most_of_user: int = STREAMS_OF_USER_MAX) -> None:
-        self._most, self._most_of_user = most, most_of_user
+    def __init__(
+        self,
+        most: int = STREAMS_MAX,
+        most_of_user: int = STREAMS_OF_USER_MAX,
+        what: str = "streams of jobs and logs",
+    ) -> None:
+        self._most, self._most_of_user, self._what = most, most_of_user, what
         self._lock = threading.Lock()
         self._taken: Counter[str] = Counter()  # by user
 
@@ -31,11 +36,11 @@ class Seats:
         with self._lock:
             if self._taken[user] >= self._most_of_user:
                 raise Busy(
-                    f"{user} has {self._taken[user]} streams of jobs and logs, and may have no"
+                    f"{user} has {self._taken[user]} {self._what}, and may have no"
                     " more: end one of them"
                 )
             if self._taken.total() >= self._most:
-                raise Busy(f"too many watchers: at most {self._most} at a time")
+                raise Busy(f"too many {self._what}: at most {self._most} at a time")
             self._taken[user] += 1
         try:
             yield

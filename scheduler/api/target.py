@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from scheduler.core.model import JobId, JobSpec, Launch, Node, Share
+from scheduler.core.model import JobId, JobSpec, Launch, Node, RunKey, Share
 
 _TOKENS = "KUBEPROFILER_TOKEN", "MLFLOW_TRACKING_TOKEN"
 
@@ -25,6 +25,53 @@ class Preview:
     ) -> Preview:
         shown = {name: value for name, value in environment.items() if name not in _TOKENS}
         return cls(command, shown, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedVisit:
+    """What someone wants to have beside a run: a connection to `port`, or else a command."""
+
+    command: tuple[str, ...] = ()  # empty: the shell of the job's user
+    terminal: tuple[int, int] | None = None  # its lines and columns; None: pipes
+    term: str = ""
+    port: int = 0
+
+
+class Visit(Protocol):
+    """It exists until it is closed. Its descriptors do not block."""
+
+    @property
+    def input(self) -> int: ...
+    @property
+    def output(self) -> int: ...
+    @property
+    def errors(self) -> int | None:
+        """None: a terminal or a port has one output."""
+
+    @property
+    def end(self) -> int | None:
+        """A descriptor that is readable when the command has ended; None: it is a port."""
+
+    def end_input(self) -> None: ...
+    def close(self) -> None:
+        """Ends the command, if it has not ended. For any thread; does not block."""
+
+
+class CommandVisit(Visit, Protocol):
+    def told(self) -> tuple[int, str] | None:
+        """Its exit code, negative for a signal, and why it could not be started. None: it ended
+        with its run."""
+
+    def signal(self, number: int) -> None: ...
+    def resize(self, size: tuple[int, int]) -> None:
+        """Lines and columns."""
+
+
+class VisitedCluster(Protocol):
+    """The cluster whose runs people connect to."""
+
+    def visit(self, key: RunKey, wanted: WantedVisit) -> Visit:
+        """Opens it. Raises NotRunning, Busy or Impossible."""
 
 
 class Target(Protocol):

@@ -45,6 +45,12 @@ class Busy(SchedulerError):
     status = "RESOURCE_EXHAUSTED"
 
 
+class NotRunning(SchedulerError):
+    """The job has no run, or its run has ended."""
+
+    status = "ABORTED"
+
+
 class Unavailable(SchedulerError):
     """The scheduler is starting, stopping, or too slow to answer: try again."""
 

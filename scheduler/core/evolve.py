@@ -64,6 +64,7 @@ from scheduler.core.model import (
     Time,
     Updated,
     View,
+    Visited,
 )
 from scheduler.core.runs import current_run, neighbours
 from scheduler.core.trained import count_epochs, judge_end, record_trained, shortage
@@ -223,6 +224,11 @@ def _(event: OldLibrary, draft: Draft) -> None:
     job = draft.jobs.get(event.job_id)
     if job and (run := job.run) and run.attempt == event.attempt:
         draft.teach(job, old_library=True)
+
+
+@_apply.register
+def _(event: Visited, draft: Draft) -> None:
+    """It changes nothing: what matters is the fact."""
 
 
 @_apply.register

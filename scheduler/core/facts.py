@@ -25,6 +25,7 @@ from scheduler.core.model import (
     Time,
     Trained,
     View,
+    Visited,
 )
 from scheduler.core.watchdog import excesses
 
@@ -176,6 +177,9 @@ def _reports(before: View, events: Sequence[Event], now: Time) -> Iterator[Fact]
             yield Fact(now, "report_refused", event.job_id, event.attempt)
         if isinstance(event, OldLibrary) and event.unsaved:
             yield Fact(now, "epoch_unsaved", event.job_id, event.attempt, {"epoch": event.unsaved})
+        if isinstance(event, Visited):
+            data = {"by": event.by, "what": event.what}
+            yield Fact(now, "run_visited", event.job_id, event.attempt, data)
         if isinstance(event, EpochStarted) and event.trained is None:
             yield from _repeated(before, event, now)
         if isinstance(event, EpochEnded) and (job := before.jobs.get(event.profile.job_id)):

@@ -486,6 +486,16 @@ class Observed:
     pods: tuple[Pod, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Visited:
+    """Someone connects to the run of another user's job: recorded as a fact, otherwise ignored."""
+
+    job_id: JobId
+    attempt: int
+    by: str
+    what: str
+
+
 Event = (
     Submitted
     | Cancelled
@@ -496,6 +506,7 @@ Event = (
     | Finished
     | OldLibrary
     | Observed
+    | Visited
 )
 
 

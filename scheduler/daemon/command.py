@@ -33,6 +33,7 @@ from scheduler.api.lookup import Lookup
 from scheduler.api.packages import PackageService
 from scheduler.api.trainings import TrainingService
 from scheduler.api.user_limits import UserLimits
+from scheduler.api.visits import Visits
 from scheduler.clusters.kubernetes.holders.holder import speaks_for
 from scheduler.clusters.local import left_relays
 from scheduler.clusters.orphans import Orphans
@@ -299,6 +300,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         events=feed.cursor,
         annotate=annotations.change,
         packages=packages,
+        visits=Visits(home, lookup),
+        is_session=lambda token: sessions.find(token) is not None,
     )
     speaking = AgentAuthenticator([tokens.node, *home.agents])
     agents = AgentService(speaking, home.reports, speaks_for) if home.reports else None

@@ -17,7 +17,7 @@ from scheduler.access.identity import SECRET, fingerprint, secret, user_name
 from scheduler.access.kubernetes_users import KubernetesUsers
 from scheduler.access.reviewed_tokens import ReviewedTokens
 from scheduler.api.agents import AgentReports
-from scheduler.api.target import Preview, first_launch
+from scheduler.api.target import Preview, Visit, WantedVisit, first_launch
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
@@ -29,8 +29,10 @@ from scheduler.clusters.kubernetes.usage import ClusterWithUsage
 from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource
 from scheduler.clusters.local.cluster import LocalCluster, Tracking
 from scheduler.clusters.local.left_relays import LeftRelays
+from scheduler.clusters.local.port_visit import PortVisit
+from scheduler.clusters.local.shells import ShellVisit
 from scheduler.core.errors import ConfigError, Impossible
-from scheduler.core.model import GpuKey, JobId, JobSpec, Node, Time
+from scheduler.core.model import GpuKey, JobId, JobSpec, Node, RunKey, Time
 from scheduler.daemon.config import Config, listen_address
 from scheduler.gpus.usage import Usage
 from scheduler.gpus.watcher import GpuWatcher, parse_gpus
@@ -90,6 +92,11 @@ class LocalTarget:
     def refuses(self, user: str, users: Callable[[], Sequence[str]]) -> str | None:
         return self.cluster.refuses(user)
 
+    def visit(self, key: RunKey, wanted: WantedVisit) -> ShellVisit | PortVisit:
+        if wanted.port:
+            return self.cluster.open_port(key, wanted.port)
+        return self.cluster.open_shell(key, wanted.command, wanted.terminal, wanted.term)
+
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
         process = self.cluster.check(first_launch(job_id, spec, nodes))
         return Preview.without_token(process.command, process.environment, process.notes)
@@ -142,6 +149,9 @@ class KubernetesTarget:
             f"jobs of {user} would have the same uid as those of {first} ({account[0]}): an admin "
             "must give one of them a uid in [users], or set kubernetes.shared_uids"
         )
+
+    def visit(self, key: RunKey, wanted: WantedVisit) -> Visit:
+        raise Impossible("nobody can connect to jobs on Kubernetes: use kubectl exec")
 
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
         if not (spec.image or self.shape.image):

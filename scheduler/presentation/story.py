@@ -20,6 +20,7 @@ _SENTENCES = {
     "epochs_repeated": "attempt {attempt} repeats epochs {first_epoch} to {epochs_done}",
     "epochs_missing": "its weights have only {epochs_trained} of {epochs_done} epochs",
     "epochs_unknown": "it is not known how many of {epochs_done} epochs are in its weights",
+    "run_visited": "{by} connected to attempt {attempt}: {what}",
     "job_failed": "FAILED: {reason}",
     "job_cancelled": "CANCELED: {reason}",
 }

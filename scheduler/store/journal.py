@@ -47,6 +47,7 @@ from scheduler.core.model import (
     Time,
     Updated,
     View,
+    Visited,
     Waiting,
 )
 from scheduler.core.ports import Step
@@ -157,6 +158,7 @@ _KINDS: tuple[Any, ...] = (  # classes
     Observed,  # the difference to the previous one
     OldLibrary,
     _Accepted,  # written in place of Submitted
+    Visited,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _VALUES: dict[type, attrgetter[tuple[Any, ...]]] = {

@@ -1072,3 +1072,59 @@ class FetchFilesRequest(_message.Message):
     package: str
     digests: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, package: _Optional[str] = ..., digests: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ConnectRequest(_message.Message):
+    __slots__ = ("to", "data", "end", "size", "signal")
+    TO_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    to: ConnectTo
+    data: bytes
+    end: bool
+    size: TerminalSize
+    signal: int
+    def __init__(self, to: _Optional[_Union[ConnectTo, _Mapping]] = ..., data: _Optional[bytes] = ..., end: _Optional[bool] = ..., size: _Optional[_Union[TerminalSize, _Mapping]] = ..., signal: _Optional[int] = ...) -> None: ...
+
+class ConnectTo(_message.Message):
+    __slots__ = ("job", "command", "terminal", "term", "port", "hold")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    TERMINAL_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    terminal: TerminalSize
+    term: str
+    port: int
+    hold: bool
+    def __init__(self, job: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., terminal: _Optional[_Union[TerminalSize, _Mapping]] = ..., term: _Optional[str] = ..., port: _Optional[int] = ..., hold: _Optional[bool] = ...) -> None: ...
+
+class TerminalSize(_message.Message):
+    __slots__ = ("columns", "lines")
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    columns: int
+    lines: int
+    def __init__(self, columns: _Optional[int] = ..., lines: _Optional[int] = ...) -> None: ...
+
+class ConnectReply(_message.Message):
+    __slots__ = ("job_id", "data", "errors", "end", "taken", "exit_code", "note")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    data: bytes
+    errors: bytes
+    end: bool
+    taken: int
+    exit_code: int
+    note: str
+    def __init__(self, job_id: _Optional[str] = ..., data: _Optional[bytes] = ..., errors: _Optional[bytes] = ..., end: _Optional[bool] = ..., taken: _Optional[int] = ..., exit_code: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...

@@ -80,6 +80,11 @@ class SchedulerStub:
                 request_serializer=scheduler_dot_v1_dot_scheduler__pb2.GetClusterRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.Cluster.FromString,
                 _registered_method=True)
+        self.Connect = channel.stream_stream(
+                '/scheduler.v1.Scheduler/Connect',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.ConnectRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.ConnectReply.FromString,
+                _registered_method=True)
 
 
 class SchedulerServicer:
@@ -143,6 +148,15 @@ class SchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Connect(self, request_iterator, context):
+        """A shell or command beside the processes of a running job, or a TCP connection to a port of it.
+        Whoever may cancel a job may connect to it; a browser's session may not. It ends with the run:
+        ABORTED, as it is for a job that does not run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -190,6 +204,11 @@ def add_SchedulerServicer_to_server(servicer, server):
                     servicer.GetCluster,
                     request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.GetClusterRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_scheduler__pb2.Cluster.SerializeToString,
+            ),
+            'Connect': grpc.stream_stream_rpc_method_handler(
+                    servicer.Connect,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.ConnectRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.ConnectReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -436,6 +455,33 @@ class Scheduler:
             '/scheduler.v1.Scheduler/GetCluster',
             scheduler_dot_v1_dot_scheduler__pb2.GetClusterRequest.SerializeToString,
             scheduler_dot_v1_dot_scheduler__pb2.Cluster.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Connect(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/scheduler.v1.Scheduler/Connect',
+            scheduler_dot_v1_dot_scheduler__pb2.ConnectRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.ConnectReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,6 +11,7 @@ import pytest
 from cli import (
     cancel,
     compare,
+    connect,
     context,
     files,
     logs,
@@ -34,6 +35,7 @@ MAINS = {
     "scheduler-resubmit-job": resubmit.main,
     "scheduler-upload-code": upload_code.main,
     "scheduler-get-logs": logs.main,
+    "scheduler-connect": connect.main,
     "scheduler-open": opening.main,
     "scheduler-compare": compare.main,
     "scheduler-metrics": metrics.main,

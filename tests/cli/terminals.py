@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import subprocess
+import termios
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Thread
@@ -29,6 +32,11 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self._keys, text.encode())
+
+    def resize(self, lines: int, columns: int) -> None:
+        """The window has another size now; the kernel tells the program."""
+        size = struct.pack("4H", lines, columns, 0, 0)
+        fcntl.ioctl(self._keys, termios.TIOCSWINSZ, size)
 
     def wait(self) -> int:
         """The exit code, when all that was written has been read."""

@@ -18,6 +18,7 @@ from tests.support import BIN, Daemon
 LOOKS = (
     "scheduler-state",
     "scheduler-get-logs",
+    "scheduler-connect",
     "scheduler-open",
     "scheduler-compare",
     "scheduler-metrics",
@@ -26,7 +27,8 @@ PATIENCE_SECONDS = 20.0
 END = "-- the end of one example --"
 DOCS = Path(__file__).parents[2] / "docs"
 COMMANDS = DOCS / "commands.md"
-DOCUMENTS = (COMMANDS, DOCS / "contexts.md", DOCS / "files.md", DOCS / "sweeps.md")
+NAMES = ("commands", "contexts", "files", "sweeps", "connecting")
+DOCUMENTS = [DOCS / f"{name}.md" for name in NAMES]
 
 
 def examples(document: Path) -> Iterator[tuple[str, str]]:
@@ -64,7 +66,8 @@ class Shell:
     def run(self, command: str) -> str:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(f"(exit ${{last:-0}})\n{command}\nlast=$?\nprintf '\\n{END}\\n'\n")
+        once = f"{{ {command}\n}} < /dev/null"  # it must not read the next examples
+        self.process.stdin.write(f"(exit ${{last:-0}})\n{once}\nlast=$?\nprintf '\\n{END}\\n'\n")
         self.process.stdin.flush()
         seen = ""
         while not seen.endswith(f"\n{END}\n"):

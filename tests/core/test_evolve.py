@@ -30,6 +30,7 @@ from scheduler.core.model import (
     Submitted,
     Updated,
     View,
+    Visited,
 )
 from tests.builders import (
     CAPACITY,
@@ -650,6 +651,11 @@ def test_what_a_run_speaks_is_known_of_its_kind_at_once_and_stays() -> None:
 def test_what_a_run_spoke_that_is_over_teaches_nothing() -> None:
     second = with_run(job("a", attempts=1), share())
     assert not after(view(second), OldLibrary(A, 1)).kinds
+
+
+def test_a_visit_changes_nothing() -> None:
+    before = view(with_run(job("a"), share()))
+    assert after(before, Visited(A, 1, "ada", "a shell")).jobs == before.jobs
 
 
 def test_every_event_changes_a_view_in_a_way_of_its_own() -> None:

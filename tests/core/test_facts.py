@@ -18,6 +18,7 @@ from scheduler.core.model import (
     RunPhase,
     Share,
     View,
+    Visited,
 )
 from tests.builders import NOW, RULES, epoch_ended, job, node, share, view, with_run
 
@@ -217,3 +218,11 @@ def test_an_epoch_that_an_old_library_did_not_save_is_told() -> None:
     (told,) = derive_facts(before, before, (), [OldLibrary(JobId("a"), 1, 3)], NOW)
     assert (told.kind, told.attempt, dict(told.data)) == ("epoch_unsaved", 1, {"epoch": 3})
     assert not derive_facts(before, before, (), [OldLibrary(JobId("a"), 1)], NOW)
+
+
+def test_a_visit_to_the_run_of_another_user_is_told() -> None:
+    before = view(with_run(job("a"), share()))
+    event = Visited(JobId("a"), 1, "ada", "a shell")
+    (told,) = derive_facts(before, before, (), [event], NOW)
+    assert (told.kind, told.attempt) == ("run_visited", 1)
+    assert dict(told.data) == {"by": "ada", "what": "a shell"}

@@ -34,6 +34,7 @@ from scheduler.core.model import (
     Updated,
     Used,
     View,
+    Visited,
     Waiting,
 )
 from scheduler.core.ports import Step
@@ -45,6 +46,7 @@ from tests.strategies import values
 KINDS = (
     *(Submitted, Cancelled, Updated, EpochStarted, Reported, EpochEnded, Finished, Observed),
     OldLibrary,
+    Visited,
 )
 DECIDER = Decider("fifo_sharing", replace(RULES, plan_every_seconds=3.0))
 

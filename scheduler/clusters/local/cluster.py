@@ -28,12 +28,15 @@ from scheduler.clusters.local.checks import SubmissionChecks
 from scheduler.clusters.local.hints import Hints
 from scheduler.clusters.local.left_relays import LeftRelays
 from scheduler.clusters.local.owners import run_of
+from scheduler.clusters.local.port_visit import PortVisit
 from scheduler.clusters.local.relay_start import PORT
 from scheduler.clusters.local.run import LocalRun
+from scheduler.clusters.local.shells import Shells, ShellVisit, Size
 from scheduler.core.errors import (
     Busy,
     ConfigError,
     Impossible,
+    NotRunning,
     Rejected,
     SchedulerError,
     Unavailable,
@@ -160,6 +163,7 @@ class LocalCluster:
         self._lock = threading.Lock()
         self._runs: dict[RunKey, LocalRun] = {}
         self._unstartable: dict[RunKey, Pod] = {}  # these have nothing on disk
+        self._shells = Shells()
         self._leaving: list[LocalRun] = []  # forgotten, but their runners are not reaped yet
         self._hints: Hints | None = None
         self._thread: threading.Thread | None = None
@@ -187,8 +191,9 @@ class LocalCluster:
             at = self._clock()
             self._leaving = [run for run in self._leaving if not run.is_reaped()]
             pods = [run.observe(at) for run in self._runs.values()]
+            visits = self._shells.keepers()
             if self._agent:
-                pods = self._with_usage(self._agent.report, pods)
+                pods = self._with_usage(self._agent.report, pods, visits)
             return Observed(at, (self.node,), (*pods, *self._unstartable.values()))
 
     @property
@@ -309,11 +314,32 @@ class LocalCluster:
             program_at=len(command) - len(environment.plain_command(spec, paths)),
         )
 
+    def open_shell(
+        self, key: RunKey, command: Sequence[str], terminal: Size | None, term: str
+    ) -> ShellVisit:
+        """A shell, or this command, beside the run. `terminal`: its lines and columns; None: it has
+        pipes. Raises NotRunning or Busy."""
+        return self._shells.open(key, self._running(key).folder, command, terminal, term)
+
+    def open_port(self, key: RunKey, port: int) -> PortVisit:
+        """A connection to this port of the run. Raises NotRunning or Impossible."""
+        return PortVisit(port, self._running(key).uid)
+
+    def _running(self, key: RunKey) -> LocalRun:
+        with self._lock:
+            run = self._runs.get(key)
+            if run and run.observe(self._clock()).state is PodState.RUNNING:
+                return run
+        raise NotRunning("its processes are just starting or ending: try again in a moment")
+
     # -- below the lock --------------------------------------------------------------------------
 
-    def _with_usage(self, report: GpuReport, pods: Sequence[Pod]) -> list[Pod]:
+    def _with_usage(
+        self, report: GpuReport, pods: Sequence[Pod], visits: Mapping[int, RunKey]
+    ) -> list[Pod]:
         """Adds what the agent observed to the pods, which are returned, and to `node`."""
         kept = {pid: key for run in self._runs.values() for pid, key in run.keepers().items()}
+        kept |= visits
         gpus, used = self._books.enter(
             (replace(report, node=self.node.name),),
             lambda process: run_of(process.pid, kept),

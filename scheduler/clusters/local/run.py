@@ -98,7 +98,7 @@ class LocalRun:
         launch = _read(folder / runner.LAUNCH, _Launched) or _Launched()
         self._startable = bool(launch.log)
         self.log = Path(launch.log or os.devnull)
-        self._uid = launch.uid
+        self.uid = launch.uid  # of the job's user; None: it is ours
         self.shares = tuple(Share(*share) for share in launch.shares)
         self.stopping = (folder / runner.STOP).exists()
         self._runner: subprocess.Popen[bytes] | None = None
@@ -142,7 +142,7 @@ class LocalRun:
                 if self._started.runner and _is_runner(self._started.runner, self.folder):
                     os.kill(self._started.runner, signal.SIGTERM)
                 else:
-                    _kill_remaining(self._started, self.key, self._uid)
+                    _kill_remaining(self._started, self.key, self.uid)
 
     def keepers(self) -> dict[int, RunKey]:
         """The runner and the first process, while there is a runner: ancestors of all others."""
@@ -185,7 +185,7 @@ class LocalRun:
             return self._build_pod(PodState.TERMINATING if self.stopping else PodState.RUNNING)
         if ended := self._read_ended():  # the runner finished between the two reads
             return ended
-        if _kill_remaining(self._started, self.key, self._uid):
+        if _kill_remaining(self._started, self.key, self.uid):
             return self._build_pod(PodState.TERMINATING)
         return self._mark_ended(Failure.LOST, now)
 

@@ -86,11 +86,7 @@ def main(folder: str) -> int:
 
 
 def run() -> None:
-    with open(LAUNCH, encoding="utf-8") as file:
-        launch = json.load(file)
-    if launch.get("secrets"):
-        with open(launch["secrets"], encoding="utf-8") as file:
-            launch["environment"].update(json.load(file))
+    launch = read_launch(LAUNCH)
     os.makedirs(os.path.dirname(launch["log"]), exist_ok=True)
     log = os.open(launch["log"], os.O_WRONLY | os.O_CREAT, 0o600)
     output, pipe = os.pipe()
@@ -157,6 +153,15 @@ def make_code_folder(launch: dict[str, Any], log: int) -> bool:
         write(ENDED, {"reason": said[:500], "refused": refused, "at": time.time()})
         send_hint()
         return False
+
+
+def read_launch(path: str) -> dict[str, Any]:
+    with open(path, encoding="utf-8") as file:
+        launch: dict[str, Any] = json.load(file)
+    if launch.get("secrets"):
+        with open(launch["secrets"], encoding="utf-8") as file:
+            launch["environment"].update(json.load(file))
+    return launch
 
 
 def make_relay(launch: dict[str, Any], log: int) -> RelayStart | None:
@@ -238,7 +243,29 @@ def fork(launch: dict[str, Any], log: int, last_words: int) -> tuple[int, int, i
 
 
 def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
-    """Becomes the training. The job's files are used only after the change to its user."""
+    """Becomes the training."""
+    mounted, library = become(launch, log, tracked=True)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # it does not survive its runner
+    # Only root may enter the state folder, so the training gets open files.
+    environment = launch["environment"]
+    environment["KUBEPROFILER_LAST_WORDS"] = inheritable_path(last_words)
+    if not mounted and os.path.isdir(f"{OLD_SNAPSHOTS}/{environment['JOB_UUID']}"):
+        # Where an old library began the job: the current one goes on there.
+        environment["KUBEPROFILER_SNAPSHOTS"] = OLD_SNAPSHOTS
+    command, at = launch["command"], launch.get("program_at", 0)
+    if command[at] == "python" and not is_on_path("python", environment["PATH"]):
+        command[at] = "python3"  # as Debian and Ubuntu call it
+    add_library(launch, library)
+    os.execvpe(command[0], command, environment)
+
+
+def become(launch: dict[str, Any], log: int, tracked: bool = False) -> tuple[bool, int | None]:
+    """Takes the rights of the job's user, in the job's cgroup and folder. The job's files are used
+    only after the change to its user. Returns whether its snapshots are mounted, and the folder of
+    the library."""
     if launch["cgroup"]:
         cgroups.enter(launch["cgroup"])
     if open_files := launch.get("open_files"):  # the daemon has raised its own limit
@@ -263,7 +290,8 @@ def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
             raise
         said = f"the folder for snapshots cannot be created: {error.filename}: {error.strerror}"
         os.write(log, f"[epoch-scheduler] {said}\n".encode(errors="replace"))
-    make_tracked(launch, log)
+    if tracked:
+        make_tracked(launch, log)
     if launch["uid"] is not None:
         os.seteuid(0)
         os.setgid(launch["gid"])
@@ -274,28 +302,18 @@ def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
         if launch.get("directory_wanted", True):
             raise
         os.chdir("/")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
     # As in a login: the signals that this Python, or a shell before the daemon, ignores are reset.
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # it does not survive its runner
-    # Only root may enter the state folder, so the training gets open files.
-    environment = launch["environment"]
-    environment["KUBEPROFILER_LAST_WORDS"] = inheritable_path(last_words)
-    if not mounted and os.path.isdir(f"{OLD_SNAPSHOTS}/{environment['JOB_UUID']}"):
-        # Where an old library began the job: the current one goes on there.
-        environment["KUBEPROFILER_SNAPSHOTS"] = OLD_SNAPSHOTS
+    return mounted, library
+
+
+def add_library(launch: dict[str, Any], library: int | None) -> None:
     if library:
         first = inheritable_path(library) + launch.get("library_part", "")
-        paths = first, environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    command, at = launch["command"], launch.get("program_at", 0)
-    if command[at] == "python" and not is_on_path("python", environment["PATH"]):
-        command[at] = "python3"  # as Debian and Ubuntu call it
-    os.execvpe(command[0], command, environment)
+        paths = first, launch["environment"].get("PYTHONPATH")
+        launch["environment"]["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 def make_tracked(launch: dict[str, Any], log: int) -> None:
