@@ -135,7 +135,7 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
     if options.include and not options.code:
         raise UsageError("--include takes files into a package: give --code too")
     exactly = options.num_gpus
-    directory, exported = _taken_along(options)
+    directory, exported = taken_along(options)
     return pb.JobSpec(
         name=options.job_name,
         image=_image(options),
@@ -224,7 +224,7 @@ _WITH_SPEC = (
 )
 
 
-def _taken_along(options: argparse.Namespace) -> tuple[str, list[tuple[str, str]]]:
+def taken_along(options: argparse.Namespace) -> tuple[str, list[tuple[str, str]]]:
     """Returns the current folder and the variables of this shell that the job gets. A scheduler on
     another machine gets only what the user names: programs and folders are others there."""
     if options.export is not None:

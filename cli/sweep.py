@@ -171,7 +171,7 @@ def _sweep(common: pb.JobSpec, specs: Sequence[pb.JobSpec], values: Sequence[Val
 
 def _labelled(common: pb.JobSpec, specs: Sequence[pb.JobSpec]) -> str:
     """All jobs get the label `sweep`, unless they have it. Returns its value."""
-    label = uuid.uuid4().hex[:8]
+    label = f"{_plain(common.name or specs[0].name)}{uuid.uuid4().hex[:8]}"
     given = {pair.value for pair in common.labels if pair.key == LABEL}
     for each in specs:
         given |= {pair.value for pair in each.labels if pair.key == LABEL}
@@ -183,6 +183,12 @@ def _labelled(common: pb.JobSpec, specs: Sequence[pb.JobSpec]) -> str:
         if each.labels:  # they would replace the common ones
             each.labels.append(added)
     return label
+
+
+def _plain(name: str) -> str:
+    """The name as a part of a label's value; empty if it cannot be one."""
+    text = re.sub(r"[^A-Za-z0-9_.-]+", "", name.partition("{")[0]).strip("-_.")[:40]
+    return f"{text}-" if text else ""
 
 
 # --- what is said -------------------------------------------------------------------------------
@@ -219,11 +225,11 @@ def _submit(client: Connection, made: Sweep, options: argparse.Namespace) -> int
     made.request.dry_run = options.dry_run
     reply = client.submit_many(made.request)
     say_notes(reply)
-    count = len(made.ids)
+    count = f"{len(made.ids)} job{'s' * (len(made.ids) > 1)}"
     if options.output != "table":
         say(command.document(_record(made, reply, options.dry_run), options.output))
     elif options.dry_run:
-        for number in range(count):
+        for number in range(len(made.ids)):
             own = made.spec(number)
             words = shlex.join([*own.command, *own.args])
             say(printable(f"{own.name}  {words}"))
@@ -231,9 +237,9 @@ def _submit(client: Connection, made: Sweep, options: argparse.Namespace) -> int
         say("\n".join(made.ids))
     sys.stdout.flush()
     if options.dry_run:
-        note(f"would submit {count} jobs; all of them were checked")
+        note(f"would submit {count}, which {'was' if len(made.ids) == 1 else 'were all'} checked")
         return 0
-    note(f"sweep {made.label}: {count} jobs; scheduler-state --label {LABEL}={made.label}")
+    note(f"sweep {made.label}: {count}; scheduler-state --label {LABEL}={made.label}")
     return wait(client, made) if options.wait else 0
 
 

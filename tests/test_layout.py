@@ -12,11 +12,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
-PACKAGES = ("scheduler", "simulator", "cli")
+PACKAGES = ("scheduler", "simulator", "cli", "epoch_scheduler_client")
 TOP_LEVEL = {
     *(".ci", ".git-blame-ignore-revs", ".gitignore", "Makefile", "pyproject.toml", "requirements"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs", "examples", "demo"),
-    *("proto", "scheduler", "cli", "simulator", "kubernetesdlprofile"),
+    *("proto", "scheduler", "cli", "simulator", "kubernetesdlprofile", "epoch_scheduler_client"),
     *("tests", "benchmarks", "deploy"),
 }
 
@@ -49,6 +49,8 @@ ELSEWHERE = {
         "clusters/kubernetes/holders/test_holders.py",
         "what a node holds shows in what its holders do",
     ),
+    "epoch_scheduler_client/called.py": ("epoch_scheduler_client/test_executor.py", "the program"),
+    "epoch_scheduler_client/job.py": ("epoch_scheduler_client/test_client.py", "a real daemon"),
     "cli/spec_function_runner.py": ("cli/test_spec_function.py", "the program"),
     "scheduler/relay/mlflow_runs.py": ("relay/test_mlflow.py", "by what the client asks"),
     "scheduler/relay/__main__.py": ("relay/test_program.py", "the program"),
@@ -181,8 +183,12 @@ SAME_MODULES = {
     "service": "what a server of that kind does",
     "usage": "how GPUs are used, as told by that source",
 }
-# Classes of one name, private or not, in several modules: none.
-SAME_CLASSES: dict[str, str] = {}
+# Classes of one name, private or not, in several modules: what people write in their programs.
+SAME_CLASSES: dict[str, str] = {
+    "Client": "the scheduler, for commands and for Python programs",
+    "Job": "a job, as decided on and as a Python program holds it",
+    "JobSpec": "what was asked for, as stored and as a Python program writes it",
+}
 
 
 def modules() -> Iterator[Path]:
