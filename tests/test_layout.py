@@ -132,6 +132,7 @@ WHOLES = {
     "test_job_fields.py": "a field of a job reaches every place that it must",
     "test_package_map.py": "the picture of the packages in docs/design.md",
     "cli/test_docs.py": "docs/commands.md, example after example",
+    "epoch_scheduler_client/test_docs.py": "the programs of docs/python.md",
     "test_security.py": "docs/security.md, claim after claim",
     "first_hour/test_readme.py": "README, line after line",
     "first_hour/test_debian.py": "the same on bare machines",
