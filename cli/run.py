@@ -83,6 +83,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def submit(options: argparse.Namespace) -> int:
+    if options.requirements and options.spec is None:
+        _add_requirements(options)
     if options.sweep or options.repeat > 1 or ".py" in (options.spec or ""):
         from cli import sweep  # rarely needed
 
@@ -178,8 +180,27 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
 
 
 def _image(options: argparse.Namespace) -> str:
-    url = options.in_context.text("registry_url") if options.in_context else ""
-    return in_registry(options.image or "", url)
+    return in_registry(options.image or "", _registry_url(options))
+
+
+def _registry_url(options: argparse.Namespace) -> str:
+    return options.in_context.text("registry_url") if options.in_context else ""
+
+
+def _add_requirements(options: argparse.Namespace) -> None:
+    """The image becomes the one that has them. What else is wrong is found before it is built."""
+    from cli import image_building  # rarely needed
+
+    base = options.base_image or options.image or ""
+    image = image_building.required_image(options.requirements, base, _registry_url(options))
+    options.image = image.name
+    asked = spec(options)
+    if not options.sweep:  # whose words are not filled in yet
+        secrets = secret_values(options.secret, asked)
+        connect(options).submit(
+            pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=asked, dry_run=True, secrets=secrets)
+        )
+    image.ensure(options.dry_run)
 
 
 def _spec_of_file(options: argparse.Namespace) -> pb.JobSpec:

@@ -26,6 +26,17 @@ def add_what(group: argparse._ArgumentGroup) -> None:
         help="container image, on a cluster that runs jobs in containers",
     )
     group.add_argument(
+        "--requirements",
+        metavar="FILE",
+        help="add these requirements of pip to --base_image, with docker, podman or buildah, and "
+        "push the result to the context's registry_url, if it is not there already",
+    )
+    group.add_argument(
+        "--base_image",
+        metavar="IMAGE",
+        help="image to which --requirements are added; default: that of --image",
+    )
+    group.add_argument(
         "--script_path", metavar="PATH", help="Python script to run, e.g. /custom/train.py"
     )
     group.add_argument(

@@ -97,6 +97,7 @@ ELSEWHERE = {
     "cli/packages/upload.py": ("e2e/test_s14_code.py", "against a real daemon"),
     "scheduler/clusters/local/code_folder.py": ("e2e/test_s14_code.py", "what a real job sees"),
     "cli/terminal.py": ("cli/test_state.py", "a real terminal"),
+    "cli/image_registry.py": ("clients/test_requirements.py", "a real registry"),
     "cli/storage/copying.py": ("cli/test_files.py", "what the command does"),
     "cli/storage/places.py": ("cli/test_files.py", "what the command finds"),
     "cli/storage/s3_storage.py": ("clients/test_s3.py", "a real S3 server"),
