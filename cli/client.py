@@ -108,12 +108,13 @@ class Client:
 
     # --- packages of code -----------------------------------------------------------------------
 
-    def store_package(self, package: str) -> pb.StorePackageReply:
-        request = pb.StorePackageRequest(package=package)
+    def store_package(self, package: str, origin: pb.CodeOrigin) -> pb.StorePackageReply:
+        request = pb.StorePackageRequest(package=package, origin=origin)
         return self._unary("StorePackage", request, pb.StorePackageReply, "Packages")
 
-    def find_package(self, beginning: str) -> pb.Package:
-        request = pb.FindPackageRequest(package=beginning)
+    def find_package(self, beginning: str, latest: bool = False) -> pb.Package:
+        """`latest`: the one that was stored last from the same folder."""
+        request = pb.FindPackageRequest(package=beginning, latest=latest)
         return self._unary("FindPackage", request, pb.Package, "Packages")
 
     def put_files(self, messages: Iterator[pb.FileParts]) -> pb.PutFilesReply:

@@ -99,7 +99,7 @@ def submit(options: argparse.Namespace) -> int:
     request = pb.SubmitRequest(
         job_id=str(uuid.uuid4()), spec=asked, dry_run=options.dry_run, secrets=secrets
     )
-    request.origin.CopyFrom(add_package(client, request.spec, options))
+    add_package(client, request.spec, options)
     reply = client.submit(request)
     say_notes(reply)
     if options.dry_run:
@@ -109,16 +109,13 @@ def submit(options: argparse.Namespace) -> int:
     return _wait(client, reply.job.id) if options.wait else 0
 
 
-def add_package(
-    client: Connection, asked: pb.JobSpec, options: argparse.Namespace
-) -> pb.CodeOrigin:
-    """Gives the job the package that --code names, if it does. Returns where its files were."""
-    if not options.code:
-        return pb.CodeOrigin()
-    from cli.packages import upload  # slow, and used only here
+def add_package(client: Connection, asked: pb.JobSpec, options: argparse.Namespace) -> None:
+    """Gives the job the package that --code names, if it does."""
+    if options.code:
+        from cli.packages import upload  # slow, and used only here
 
-    asked.code, origin = upload.package_of(upload.store_of(client), options.code, options.include)
-    return origin
+        store = upload.store_of(client)
+        asked.code = upload.package_of(store, options.code, options.include)
 
 
 # --- the request --------------------------------------------------------------------------------

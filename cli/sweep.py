@@ -200,7 +200,7 @@ def submit(options: argparse.Namespace) -> int:
     made = of_command(bases[0], options) if options.spec is None else of_specs(bases, options)
     made.request.secrets.extend(secrets.values())
     client = connect(options)
-    made.request.origin.CopyFrom(run.add_package(client, made.request.common, options))
+    run.add_package(client, made.request.common, options)
     return _submit(client, made, options)
 
 

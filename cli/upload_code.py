@@ -51,7 +51,7 @@ def upload(options: argparse.Namespace) -> int:
         return _list(options)
     client = uploading.store_of(connect(options))
     package, origin = uploading.read(options.dir, options.include)
-    uploading.upload(client, package)
+    uploading.upload(client, package, origin)
     note(uploading.told(package, origin))
     if options.output == "table":
         say(package.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from urllib.parse import urlsplit, urlunsplit
 
 from cli.packages.selection import UNTRACKED, Selection, git
@@ -14,9 +15,10 @@ UNTRACKED_MAX, UNTRACKED_BYTES_MAX = 1000, 64 * 1024
 
 
 def origin_of(selection: Selection) -> pb.CodeOrigin:
-    if not selection.in_git:
-        return pb.CodeOrigin()
     root = selection.root
+    folder = _text(os.fsencode(f"{socket.gethostname()}:{root}"))
+    if not selection.in_git:
+        return pb.CodeOrigin(folder=folder)
     commit = _line(root, "rev-parse", "--verify", "--quiet", "HEAD")
     diff = _diff(root) if commit else ""
     untracked = _untracked(selection)
@@ -28,6 +30,7 @@ def origin_of(selection: Selection) -> pb.CodeOrigin:
         untracked=untracked,
         remote=without_password(_line(root, "config", "--get", "remote.origin.url")),
         author=_line(root, "log", "-1", "--format=%an <%ae>") if commit else "",
+        folder=folder,
     )
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from cli.terminal import ProgressLine
 from scheduler.packages import manifest
 from scheduler.v1 import scheduler_pb2 as pb
 
+FETCHED_MAX = 10_000  # contents that one call names
 _ROUNDS_MAX = 4  # a manifest, its files, and what was collected meanwhile
 _BIG_BYTES = 16 * 2**20  # from here on, progress is shown
 _MIB = 2**20
@@ -30,16 +32,18 @@ def store_of(connection: Connection) -> Client:
     return connection
 
 
-def package_of(client: Client, code: str, include: Sequence[str] = ()) -> tuple[str, pb.CodeOrigin]:
+def package_of(client: Client, code: str, include: Sequence[str] = ()) -> str:
     """Returns the id of what --code names: a folder, which is uploaded, or a stored package."""
     if os.path.isdir(code) and not manifest.is_id(code):
         package, origin = read(code, include)
-        upload(client, package)
+        upload(client, package, origin)
         note(told(package, origin))
-        return package.id, origin
+        return package.id
     if "/" in code or code in (".", ".."):
         raise CommandError(f"--code {code}: no such folder", 2)
-    return client.find_package(code).id, pb.CodeOrigin()
+    if include:
+        raise CommandError(f"--include takes files of a folder, and --code {code} is none", 2)
+    return client.find_package(code).id
 
 
 def read(folder: str, include: Sequence[str]) -> tuple[LocalPackage, pb.CodeOrigin]:
@@ -49,10 +53,10 @@ def read(folder: str, include: Sequence[str]) -> tuple[LocalPackage, pb.CodeOrig
         return local_package.pack(chosen.root, chosen.taken, shown), origin_of(chosen)
 
 
-def upload(client: Client, package: LocalPackage) -> None:
+def upload(client: Client, package: LocalPackage, origin: pb.CodeOrigin) -> None:
     """Returns when the daemon has it."""
     for _ in range(_ROUNDS_MAX):
-        reply = client.store_package(package.id)
+        reply = client.store_package(package.id, origin)
         if reply.HasField("package"):
             return
         size = sum(package.entries[line].size for line in reply.missing)
@@ -60,6 +64,39 @@ def upload(client: Client, package: LocalPackage) -> None:
             parts = local_package.parts(package, reply.missing, reply.manifest_missing)
             _put(client, _counted(local_package.batches(parts), shown))
     raise CommandError("the scheduler keeps forgetting the files of the package: try again", 1)
+
+
+def copy(source: Client, target: Client, package: str, origin: pb.CodeOrigin) -> None:
+    """Brings a package from one scheduler to another."""
+    own = bytes.fromhex(package.removeprefix(manifest.PREFIX))
+    for _ in range(_ROUNDS_MAX):
+        reply = target.store_package(package, origin)
+        if reply.HasField("package"):
+            return
+        wanted = {own} if reply.manifest_missing else set[bytes]()
+        if reply.missing:
+            entries = manifest.decode(fetch(source, package, [own])[own])
+            wanted |= {bytes.fromhex(entries[line].digest) for line in reply.missing}
+        chosen = sorted(wanted)
+        for at in range(0, len(chosen), FETCHED_MAX):
+            _put(target, source.fetch_files(package, chosen[at : at + FETCHED_MAX]))
+    raise CommandError("the scheduler keeps forgetting the files of the package: try again", 1)
+
+
+def fetch(client: Client, package: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Returns contents by their hashes."""
+    found: dict[bytes, bytearray] = {}
+    digest = b""
+    for at in range(0, len(digests), FETCHED_MAX):
+        for message in client.fetch_files(package, digests[at : at + FETCHED_MAX]):
+            for part in message.parts:
+                digest = part.digest or digest
+                found.setdefault(digest, bytearray()).extend(part.data)
+    contents = {digest: bytes(content) for digest, content in found.items()}
+    for digest, content in contents.items():
+        if hashlib.sha256(content).digest() != digest:
+            raise CommandError(f"{package[:19]}: the scheduler sent another content", 1)
+    return contents
 
 
 def told(package: LocalPackage, origin: pb.CodeOrigin) -> str:

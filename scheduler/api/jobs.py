@@ -59,7 +59,6 @@ REPLY_BYTES_MAX = 3 * 2**20  # a client accepts 4 MiB
 SILENCE_SECONDS = 5.0  # a job may become unresponsive without any event
 SECRET = "(secret)"  # is shown in place of its value
 MANY_MAX = 10_000  # jobs that are submitted together
-ORIGIN_BYTES_MAX = 384 * 1024  # of what git says of a package
 CLAIMS_MAX = 5  # attempts to claim ports whose owners end at the same time
 
 
@@ -103,9 +102,7 @@ class JobService(pb_grpc.SchedulerServicer):
         if job is None:
             self._admit(job_id, spec)
             self._check_code(user, spec.code)
-            secret_bytes = _check_origin(request.origin) + job_secrets.check(
-                spec, dict(wire.pairs(request.secrets))
-            )
+            secret_bytes = job_secrets.check(spec, dict(wire.pairs(request.secrets)))
         preview = self.target.preview(job_id, spec, self.view().nodes)
         if job is None and self.limits and not request.dry_run:
             self.limits.enter(spec, secret_bytes=secret_bytes)
@@ -113,7 +110,7 @@ class JobService(pb_grpc.SchedulerServicer):
             message = self.lookup.describe_trial(Job.submitted(job_id, spec, self.inbox.now()))
         else:
             if job is None:
-                self._use_packages({job_id: spec}, request.origin)
+                self._use_packages({job_id: spec})
             if job is None and spec.secrets:
                 self.secrets.keep(job_id, dict(wire.pairs(request.secrets)))
             job = job or self._submit_to_loop(job_id, spec)
@@ -134,7 +131,7 @@ class JobService(pb_grpc.SchedulerServicer):
             raise Rejected(f"{len(request.jobs)} jobs at once: must be 1 to {MANY_MAX}")
         notes: dict[str, None] = {}
         new: dict[JobId, JobSpec] = {}
-        secret_bytes, checked = _check_origin(request.origin), {""}
+        secret_bytes, checked = 0, {""}
         for each in request.jobs:
             job_id = wire.job_id(each.job_id)
             if job_id in new:
@@ -156,7 +153,7 @@ class JobService(pb_grpc.SchedulerServicer):
         if new and not request.dry_run:
             if self.limits:
                 self.limits.enter(*new.values(), secret_bytes=secret_bytes)
-            self._use_packages(new, request.origin)
+            self._use_packages(new)
             for job_id, spec in new.items():
                 if spec.secrets:
                     self.secrets.keep(job_id, {name: secrets[name] for name in spec.secrets})
@@ -362,7 +359,7 @@ class JobService(pb_grpc.SchedulerServicer):
         if code and self.packages:
             self.packages.check(user, code)
 
-    def _use_packages(self, jobs: Mapping[JobId, JobSpec], origin: pb.CodeOrigin) -> None:
+    def _use_packages(self, jobs: Mapping[JobId, JobSpec]) -> None:
         """From now on their packages stay. `jobs` are those of one user."""
         by_package: dict[str, list[JobId]] = {}
         for job_id, spec in jobs.items():
@@ -370,8 +367,7 @@ class JobService(pb_grpc.SchedulerServicer):
                 by_package.setdefault(spec.code, []).append(job_id)
         for code, ids in by_package.items():
             if self.packages:
-                text = origin.SerializeToString(deterministic=True)
-                self.packages.use(jobs[ids[0]].user, code, ids, text)
+                self.packages.use(jobs[ids[0]].user, code, ids)
 
     def _check_ports(self, job_id: JobId, spec: JobSpec) -> None:
         if self.target.maps_ports:
@@ -425,14 +421,6 @@ class JobService(pb_grpc.SchedulerServicer):
 def _environment(preview: Preview, spec: JobSpec) -> Iterable[pb.KeyValue]:
     secrets = dict.fromkeys(spec.secrets, SECRET)
     return wire.pair_messages(sorted({**preview.environment, **secrets}.items()))
-
-
-def _check_origin(origin: pb.CodeOrigin) -> int:
-    """Returns the bytes of what is kept beside a job."""
-    size = origin.ByteSize()
-    if size > ORIGIN_BYTES_MAX:
-        raise Rejected(f"--code: {size} bytes about its origin, {ORIGIN_BYTES_MAX} at most")
-    return size
 
 
 def _end_event(context: grpc.ServicerContext) -> threading.Event:

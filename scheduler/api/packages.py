@@ -17,6 +17,7 @@ from scheduler.packages.store import Missing, PackageStore, StoredPackage, gone
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
+ORIGIN_BYTES_MAX = 384 * 1024  # of what git says of a package
 MESSAGE_BYTES = 512 * 1024  # of the contents in one message
 
 
@@ -32,7 +33,12 @@ class PackageService(pb_grpc.PackagesServicer):
     def StorePackage(
         self, request: pb.StorePackageRequest, context: grpc.ServicerContext
     ) -> pb.StorePackageReply:
-        done = self.store.store(self._user(context), request.package)
+        size = request.origin.ByteSize()
+        if size > ORIGIN_BYTES_MAX:
+            raise Rejected(f"--code: {size} bytes about its origin, {ORIGIN_BYTES_MAX} at most")
+        origin = request.origin.SerializeToString(deterministic=True)
+        folder = request.origin.folder
+        done = self.store.store(self._user(context), request.package, folder, origin)
         if isinstance(done, Missing):
             return pb.StorePackageReply(manifest_missing=done.manifest, missing=done.lines)
         return pb.StorePackageReply(package=_message(done))
@@ -55,7 +61,9 @@ class PackageService(pb_grpc.PackagesServicer):
     def FindPackage(
         self, request: pb.FindPackageRequest, context: grpc.ServicerContext
     ) -> pb.Package:
-        return _message(self.store.find(self._user(context), request.package))
+        user = self._user(context)
+        found = self.store.find(user, request.package)
+        return _message(self.store.latest(user, found.id) if request.latest else found)
 
     def FetchFiles(
         self, request: pb.FetchFilesRequest, context: grpc.ServicerContext

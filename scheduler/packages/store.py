@@ -44,9 +44,10 @@ create table held (
 create index held_by_digest on held (digest);
 create table packages (
     user text not null, id blob not null, files integer not null, bytes integer not null,
-    at real not null, primary key (user, id)
+    at real not null, folder text not null, origin blob not null, primary key (user, id)
 ) strict, without rowid;
 create index packages_by_id on packages (id);
+create index packages_by_origin on packages (origin);
 create table parts (
     package blob not null, digest blob not null, primary key (package, digest)
 ) strict, without rowid;
@@ -104,15 +105,16 @@ class PackageStore:
 
     # --- storing ------------------------------------------------------------------------------
 
-    def store(self, user: str, package: str) -> StoredPackage | Missing:
-        """Stores a package whose contents this user holds. Raises Rejected, also over the quota."""
-        key = _key(package)
+    def store(
+        self, user: str, package: str, folder: str = "", origin: bytes = b""
+    ) -> StoredPackage | Missing:
+        """Stores a package whose contents this user holds. Raises Rejected, also over the quota.
+        `folder` and `origin`: where its files are, and what git says of them."""
+        key, text = _key(package), hashlib.sha256(origin).digest()
         with self._lock, self._database() as db:
             now = self._now()
-            known = db.execute(
-                "update packages set at = ? where user = ? and id = ? returning files, bytes",
-                (now, user, key),
-            ).fetchone()
+            db.execute("insert or ignore into origins (digest, text) values (?, ?)", (text, origin))
+            known = db.execute(_STORE_AGAIN, (now, folder, text, user, key)).fetchone()
             if known:
                 return StoredPackage(package, *known)
             if not _holds(db, user, key):
@@ -133,8 +135,9 @@ class PackageStore:
                 return Missing(False, missing)
             stored = StoredPackage(package, len(entries), manifest.total(entries))
             db.execute(
-                "insert into packages (user, id, files, bytes, at) values (?, ?, ?, ?, ?)",
-                (user, key, stored.files, stored.size, now),
+                "insert into packages (user, id, files, bytes, at, folder, origin)"
+                " values (?, ?, ?, ?, ?, ?, ?)",
+                (user, key, stored.files, stored.size, now, folder, text),
             )
             db.executemany(
                 "insert or ignore into parts (package, digest) values (?, ?)",
@@ -190,18 +193,28 @@ class PackageStore:
             raise Rejected(f"--code {beginning}: several of your packages begin so")
         return StoredPackage(manifest.PREFIX + found[0][0].hex(), *found[0][1:])
 
-    def use(self, user: str, package: str, jobs: Collection[JobId], origin: bytes) -> None:
+    def latest(self, user: str, package: str) -> StoredPackage:
+        """The package that this user stored last from the folder of that one."""
+        with self._database() as db:
+            key, found = _key(package), None
+            if row := db.execute(_FOLDER_OF, (user, key)).fetchone():
+                found = db.execute(_LATEST, (user, *row)).fetchone()
+        if not found:
+            raise NotFound(gone(package))
+        return StoredPackage(manifest.PREFIX + found[0].hex(), *found[1:])
+
+    def use(self, user: str, package: str, jobs: Collection[JobId]) -> None:
         """Jobs of this user refer to the package from now on. Raises NotFound."""
-        key, text = _key(package), hashlib.sha256(origin).digest()
+        key = _key(package)
         with self._lock, self._database() as db:
             now = self._now()
-            if not db.execute(_HAS, (user, key)).fetchone():
+            found = db.execute(_ORIGIN_OF, (user, key)).fetchone()
+            if not found:
                 raise NotFound(gone(package))
-            db.execute("insert or ignore into origins (digest, text) values (?, ?)", (text, origin))
             db.executemany(
                 "insert or replace into uses (job_id, user, package, origin, at)"
                 " values (?, ?, ?, ?, ?)",
-                [(job_id, user, key, text, now) for job_id in jobs],
+                [(job_id, user, key, *found, now) for job_id in jobs],
             )
 
     def check(self, user: str, package: str) -> None:
@@ -254,8 +267,8 @@ class PackageStore:
         with self._lock:
             with self._database() as db:
                 db.executemany("delete from uses where job_id = ?", over)
-                db.execute("delete from origins where digest not in (select origin from uses)")
                 db.execute(_FORGET_PACKAGES, (before,))
+                db.execute(_FORGET_ORIGINS)
                 db.execute("delete from parts where package not in (select id from packages)")
                 db.execute(_FORGET_HELD, (before,))
                 unheld = "digest not in (select digest from held)"
@@ -437,6 +450,19 @@ def _mib(size: int) -> str:
     return f"{size / _MIB:,.0f} MiB"
 
 
+_STORE_AGAIN = """
+    update packages set at = ?, folder = ?, origin = ? where user = ? and id = ?
+    returning files, bytes
+"""
+_FOLDER_OF = "select folder from packages where user = ? and id = ? and folder != ''"
+_LATEST = """
+    select id, files, bytes from packages where user = ? and folder = ? order by at desc limit 1
+"""
+_ORIGIN_OF = "select origin from packages where user = ? and id = ?"
+_FORGET_ORIGINS = """
+    delete from origins where digest not in (select origin from uses)
+    and digest not in (select origin from packages)
+"""
 _HAS = "select 1 from packages where user = ? and id = ?"
 _FORGET_PACKAGES = """
     delete from packages where at < ? and not exists (

@@ -224,6 +224,8 @@ def _origin(origin: pb.CodeOrigin) -> Iterator[tuple[str, str]]:
         on = f" on {printable(origin.branch)}" if origin.branch else ""
         by = f", by {printable(origin.author)}" if origin.author else ""
         yield "commit", f"{origin.commit[:12]}{on}{by}{', dirty' if origin.dirty else ''}"
+    if origin.folder:
+        yield "from", printable(origin.folder)
     if origin.remote:
         yield "remote", printable(origin.remote)
     if origin.untracked:

@@ -313,18 +313,16 @@ class Fact(_message.Message):
     def __init__(self, at: _Optional[float] = ..., kind: _Optional[str] = ..., job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., data_json: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("job_id", "spec", "dry_run", "secrets", "origin")
+    __slots__ = ("job_id", "spec", "dry_run", "secrets")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
-    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     spec: JobSpec
     dry_run: bool
     secrets: _containers.RepeatedCompositeFieldContainer[KeyValue]
-    origin: CodeOrigin
-    def __init__(self, job_id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., dry_run: _Optional[bool] = ..., secrets: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., origin: _Optional[_Union[CodeOrigin, _Mapping]] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., dry_run: _Optional[bool] = ..., secrets: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("job", "notes", "command", "env")
@@ -339,18 +337,16 @@ class SubmitReply(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class SubmitManyRequest(_message.Message):
-    __slots__ = ("jobs", "common", "secrets", "dry_run", "origin")
+    __slots__ = ("jobs", "common", "secrets", "dry_run")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     COMMON_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
-    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[SubmitRequest]
     common: JobSpec
     secrets: _containers.RepeatedCompositeFieldContainer[KeyValue]
     dry_run: bool
-    origin: CodeOrigin
-    def __init__(self, jobs: _Optional[_Iterable[_Union[SubmitRequest, _Mapping]]] = ..., common: _Optional[_Union[JobSpec, _Mapping]] = ..., secrets: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., dry_run: _Optional[bool] = ..., origin: _Optional[_Union[CodeOrigin, _Mapping]] = ...) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[SubmitRequest, _Mapping]]] = ..., common: _Optional[_Union[JobSpec, _Mapping]] = ..., secrets: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class SubmitManyReply(_message.Message):
     __slots__ = ("accepted", "notes")
@@ -994,7 +990,7 @@ class PolicyInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., summary: _Optional[str] = ..., active: _Optional[bool] = ...) -> None: ...
 
 class CodeOrigin(_message.Message):
-    __slots__ = ("commit", "branch", "dirty", "diff", "untracked", "remote", "author")
+    __slots__ = ("commit", "branch", "dirty", "diff", "untracked", "remote", "author", "folder")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
     DIRTY_FIELD_NUMBER: _ClassVar[int]
@@ -1002,6 +998,7 @@ class CodeOrigin(_message.Message):
     UNTRACKED_FIELD_NUMBER: _ClassVar[int]
     REMOTE_FIELD_NUMBER: _ClassVar[int]
     AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
     commit: str
     branch: str
     dirty: bool
@@ -1009,13 +1006,16 @@ class CodeOrigin(_message.Message):
     untracked: _containers.RepeatedScalarFieldContainer[str]
     remote: str
     author: str
-    def __init__(self, commit: _Optional[str] = ..., branch: _Optional[str] = ..., dirty: _Optional[bool] = ..., diff: _Optional[str] = ..., untracked: _Optional[_Iterable[str]] = ..., remote: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+    folder: str
+    def __init__(self, commit: _Optional[str] = ..., branch: _Optional[str] = ..., dirty: _Optional[bool] = ..., diff: _Optional[str] = ..., untracked: _Optional[_Iterable[str]] = ..., remote: _Optional[str] = ..., author: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class StorePackageRequest(_message.Message):
-    __slots__ = ("package",)
+    __slots__ = ("package", "origin")
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     package: str
-    def __init__(self, package: _Optional[str] = ...) -> None: ...
+    origin: CodeOrigin
+    def __init__(self, package: _Optional[str] = ..., origin: _Optional[_Union[CodeOrigin, _Mapping]] = ...) -> None: ...
 
 class StorePackageReply(_message.Message):
     __slots__ = ("manifest_missing", "missing", "package")
@@ -1060,10 +1060,12 @@ class PutFilesReply(_message.Message):
     def __init__(self, files: _Optional[int] = ...) -> None: ...
 
 class FindPackageRequest(_message.Message):
-    __slots__ = ("package",)
+    __slots__ = ("package", "latest")
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
     package: str
-    def __init__(self, package: _Optional[str] = ...) -> None: ...
+    latest: bool
+    def __init__(self, package: _Optional[str] = ..., latest: _Optional[bool] = ...) -> None: ...
 
 class FetchFilesRequest(_message.Message):
     __slots__ = ("package", "digests")

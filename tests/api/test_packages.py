@@ -161,21 +161,32 @@ def test_a_caller_that_goes_away_leaves_nothing(server: Serving) -> None:
 
 def test_what_git_said_is_shown_to_the_owner_and_to_admins(server: Serving) -> None:
     package = upload(server.packages, "ada", TREE)
-    request = submission(code=package)
-    request.origin.MergeFrom(pb.CodeOrigin(commit="3f2c", branch="main", diff="+secret"))
-    server.people.Submit(request, metadata=by("ada"), timeout=10)
-    asked = pb.GetJobRequest(job=request.job_id)
-    for user, told in (("ada", request.origin), ("root", request.origin), ("eve", None)):
-        reply = server.people.GetJob(asked, metadata=by(user), timeout=10)
-        assert reply.origin == (told or pb.CodeOrigin())
+    origin = pb.CodeOrigin(commit="3f2c", branch="main", diff="+secret", folder="laptop:/vision")
+    asked = pb.StorePackageRequest(package=package, origin=origin)
+    server.code.StorePackage(asked, metadata=by("ada"), timeout=10)
+    job = server.submit(code=package)
+    for user, told in (("ada", origin), ("root", origin), ("eve", pb.CodeOrigin())):
+        request = pb.GetJobRequest(job=job)
+        assert server.people.GetJob(request, metadata=by(user), timeout=10).origin == told
 
 
 def test_an_origin_has_a_limit(server: Serving) -> None:
     package = upload(server.packages, "ada", TREE)
-    request = submission(code=package)
-    request.origin.diff = "+" * 500_000
+    request = pb.StorePackageRequest(package=package, origin=pb.CodeOrigin(diff="+" * 500_000))
     with refused(INVALID, "500004 bytes about its origin"):
-        server.people.Submit(request, metadata=by("ada"), timeout=10)
+        server.code.StorePackage(request, metadata=by("ada"), timeout=10)
+
+
+def test_many_jobs_refer_to_one_package(server: Serving) -> None:
+    package = upload(server.packages, "ada", TREE)
+    jobs = [submission(f"grid-{number}") for number in range(3)]
+    request = pb.SubmitManyRequest(jobs=jobs, common=pb.JobSpec(code=package))
+    with refused(NOT_FOUND, "you have no such package here"):
+        server.people.SubmitMany(request, metadata=by("eve"), timeout=10)
+    server.people.SubmitMany(request, metadata=by("ada"), timeout=10)
+    server.wall.ahead = 1e9  # years later
+    assert server.packages.collect(lambda job_id: job_id == jobs[2].job_id) == 0
+    assert server.packages.collect(lambda _: False) == 3
 
 
 def test_a_dry_run_refers_to_nothing(server: Serving) -> None:
@@ -183,5 +194,5 @@ def test_a_dry_run_refers_to_nothing(server: Serving) -> None:
     request = submission(code=package)
     request.dry_run = True
     server.people.Submit(request, metadata=by("ada"), timeout=10)
-    server.packages._now = lambda: 1e12  # years later
+    server.wall.ahead = 1e9  # years later
     assert server.packages.collect(lambda _: True) == 3

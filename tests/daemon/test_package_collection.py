@@ -19,7 +19,7 @@ def test_a_job_needs_its_package_while_it_lives_and_for_some_days(tmp_path: Path
     now = [1000.0]
     store = PackageStore(tmp_path, lambda: now[0], 64)
     package = upload(store, "ada", {"train.py": b"1"})
-    store.use("ada", package, [JobId("job")], b"")
+    store.use("ada", package, [JobId("job")])
     live = Job.submitted(JobId("job"), JobSpec("demo", "ada", code=package), 1000.0)
     unpacking.unpacked(str(store.contents), package, str(store.trees), {})
 
@@ -44,6 +44,6 @@ def test_a_job_that_was_never_accepted_needs_nothing(tmp_path: Path) -> None:
     now = [1000.0]
     store = PackageStore(tmp_path, lambda: now[0], 64)
     package = upload(store, "ada", {"train.py": b"1"})
-    store.use("ada", package, [JobId("refused")], b"")
+    store.use("ada", package, [JobId("refused")])
     now[0] += 2 * DAY
     assert collect(store, View(at=now[0]), lambda _: None, 90) == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Daemons
-from tests.support import BIN, Daemon
+from tests.support import BIN, Daemon, eventually
 
 PROGRAM = """\
 import os, sys
@@ -217,3 +217,25 @@ def test_the_commands_work_from_any_folder(daemons: Daemons, code: Path) -> None
         text=True,
     )
     assert done.stdout.startswith("sha256:"), done.stderr
+
+
+def test_a_job_that_is_submitted_again_runs_the_same_bytes_or_the_latest(
+    daemons: Daemons, code: Path
+) -> None:
+    daemon = daemons("0")
+    (code / "train.py").write_text(f"{PROGRAM}import time; time.sleep(60)\n")
+    old = submit(daemon, code, "p")
+    daemon.wait_state(p="RUNNING")
+    (code / "lib.py").write_text("VERSION = 'new'\n")
+    daemon.run("scheduler-upload-code", code)
+    same = daemon.run("scheduler-resubmit-job", old)
+    assert same.returncode == 0, same.stderr
+    assert daemon.job_of(old)["state"] == "CANCELED"
+    latest = daemon.run("scheduler-resubmit-job", same.stdout.strip(), "--latest_code", "--keep")
+    assert latest.returncode == 0, latest.stderr
+    eventually(lambda: "lib is old" in printed(daemon, same.stdout.strip()))
+    eventually(lambda: "lib is new" in printed(daemon, latest.stdout.strip()))
+    refused = daemon.run("scheduler-resubmit-job", same.stdout.strip(), "--num_gpus", "9")
+    assert refused.returncode == 4
+    assert daemon.job_of(same.stdout.strip())["state"] == "RUNNING"
+    daemon.run("scheduler-cancel-job", same.stdout.strip(), latest.stdout.strip())

@@ -70,7 +70,7 @@ def test_nobody_gets_a_file_by_knowing_its_hash(store: PackageStore) -> None:
     for ask in (
         lambda: store.check("eve", package),
         lambda: store.find("eve", package),
-        lambda: store.use("eve", package, [JobId("job")], b""),
+        lambda: store.use("eve", package, [JobId("job")]),
     ):
         with pytest.raises(NotFound, match=f"package {package[7:19]}: you have no such package"):
             ask()
@@ -142,7 +142,8 @@ def test_nothing_is_stored_on_a_full_disk(tmp_path: Path, clock: Clock) -> None:
 
 def test_what_a_job_needs_is_never_collected(store: PackageStore, clock: Clock) -> None:
     used, unused = upload(store, "ada", TREE), upload(store, "ada", {"x": b"x"})
-    store.use("ada", used, [JobId("job")], b"from git")
+    store.store("ada", used, "laptop:/vision", b"from git")
+    store.use("ada", used, [JobId("job")])
     clock.now += 100 * DAY
     assert store.collect(lambda job_id: job_id == "job") == 2
     assert store.find("ada", used[7:]).files == 3
@@ -153,6 +154,34 @@ def test_what_a_job_needs_is_never_collected(store: PackageStore, clock: Clock) 
     assert store.collect(lambda _: False) == 4
     assert not on_disk(store)
     assert store.origin(JobId("job")) is None
+
+
+def test_the_latest_package_is_that_of_the_same_folder(store: PackageStore, clock: Clock) -> None:
+    vision, speech = "laptop:/vision", "laptop:/speech"
+    old, new, other, nowhere = (
+        upload(store, "ada", {"x": text}) for text in (b"old", b"new", b"other", b"nowhere")
+    )
+    for package, folder in ((old, vision), (new, vision), (other, speech)):
+        clock.now += 1
+        store.store("ada", package, folder)
+    assert store.latest("ada", old).id == store.latest("ada", new).id == new
+    assert store.latest("ada", other).id == other
+    clock.now += 1
+    store.store("ada", old, vision)  # the change was taken back
+    assert store.latest("ada", new).id == old
+    with pytest.raises(NotFound):
+        store.latest("ada", nowhere)
+    with pytest.raises(NotFound):
+        store.latest("eve", old)
+
+
+def test_a_job_keeps_what_was_said_when_it_was_submitted(store: PackageStore) -> None:
+    package = upload(store, "ada", TREE)
+    for job in ("first", "second"):
+        store.store("ada", package, "", f"of the {job}".encode())
+        store.use("ada", package, [JobId(job)])
+    assert store.origin(JobId("first")) == b"of the first"
+    assert store.origin(JobId("second")) == b"of the second"
 
 
 def test_a_fresh_package_outlives_the_next_collection(store: PackageStore, clock: Clock) -> None:

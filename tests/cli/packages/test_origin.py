@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from cli.packages import origin
 from cli.packages.origin import origin_of, summary, without_password
 from cli.packages.selection import select
+from scheduler.v1 import scheduler_pb2 as pb
 from tests.cli.packages.conftest import git, repository, write
 
 
@@ -39,7 +41,8 @@ def test_the_diff_is_of_the_folder_alone(tmp_path: Path) -> None:
 
 def test_without_git_or_a_commit_there_is_less_to_say(tmp_path: Path) -> None:
     write(tmp_path / "plain", {"a": ""})
-    assert not origin_of(select(str(tmp_path / "plain"))).ByteSize()
+    said = origin_of(select(str(tmp_path / "plain")))
+    assert said == pb.CodeOrigin(folder=f"{socket.gethostname()}:{tmp_path}/plain")
     write(tmp_path / "r", {"a": ""})
     git(tmp_path / "r", "init", "--quiet", "--initial-branch", "main")
     said = origin_of(select(str(tmp_path / "r")))
