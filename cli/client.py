@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -105,6 +105,14 @@ class Client:
         """A code with which a browser logs in as this user."""
         request = pb.CreateLoginRequest()
         return self._unary("CreateLogin", request, pb.CreateLoginReply, service="Gateway")
+
+    def compare(self, jobs: Sequence[str], everything: bool) -> dict[str, Any]:
+        """The record that `presentation/comparison_view.py` shows. The gateway knows it."""
+        from cli.gateway import GatewayClient  # slow, as http.client is
+
+        query = {"job": list(jobs), "all": "true" if everything else ""}
+        found: dict[str, Any] = GatewayClient(self).get("/compare", query)
+        return found
 
     # --- packages of code -----------------------------------------------------------------------
 

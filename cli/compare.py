@@ -82,11 +82,11 @@ def compare(options: argparse.Namespace) -> int:
         raise UsageError(f"two jobs or more can be compared; {jobs[0]!r} is the only one")
     if len(jobs) > JOBS_MAX:
         raise UsageError(f"{JOBS_MAX} jobs can be compared at once, not {len(jobs)}")
-    query = {"job": jobs, "all": "true" if options.all else ""}
     if options.html:
+        query = {"job": jobs, "all": "true" if options.all else ""}
         _write(options.html, GatewayClient(client).content("/compare/export", query))
         return 0
-    record = GatewayClient(client).get("/compare", query)
+    record = client.compare(jobs, options.all)
     for remark in record["remarks"]:
         note(f"note: {remark}")
     if options.output != "table":

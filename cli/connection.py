@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cli.client import PAUSES_SECONDS, Client, address
 from scheduler.v1 import scheduler_pb2 as pb
@@ -45,6 +45,8 @@ class Connection(Protocol):
     def get_cluster(self) -> pb.Cluster: ...
 
     def create_login(self) -> pb.CreateLoginReply: ...
+
+    def compare(self, jobs: Sequence[str], everything: bool) -> dict[str, Any]: ...
 
     def get_logs(self, request: pb.GetLogsRequest, wait: bool = False) -> Iterator[pb.LogChunk]: ...
 

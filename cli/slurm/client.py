@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from shlex import join, quote
+from typing import Any
 
 from cli.client import PAUSES_SECONDS, CallError
 from cli.command import CommandError
@@ -17,6 +18,7 @@ from cli.slurm import job_status, log_parts, slurm_queue, submission
 from cli.slurm.job_folder import JobFolder, read_folders
 from cli.slurm.shell import Shell
 from cli.slurm.slurm_settings import SlurmSettings
+from scheduler.presentation import comparison, records
 from scheduler.presentation.views import ENDED, SHORT
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -87,7 +89,7 @@ class SlurmClient:
                 submission.submit(ready, self._shell)
                 break
             except CallError as error:
-                if error.status != "UNAVAILABLE" or pause is None:
+                if error.status != submission.LOST or pause is None:
                     raise
             time.sleep(pause)
         return ready.reply(self._find(request.job_id, fresh=0)[1])
@@ -150,8 +152,22 @@ class SlurmClient:
         raise CommandError("slurm: the cluster is not shown: see `sinfo`", 4)
 
     def create_login(self) -> pb.CreateLoginReply:
-        """There is no gateway."""
-        return pb.CreateLoginReply()
+        raise CommandError(
+            "slurm: no gateway is there, which has pages and keeps what trainings log", 4
+        )
+
+    def compare(self, jobs: Sequence[str], everything: bool) -> dict[str, Any]:
+        known = [job for _, job in self._jobs(FRESH_SECONDS)]
+        found = [records.job(self._choose(ref, known)) for ref in jobs]
+        flats = [comparison.configuration(job, {}, {}) for job in found]
+        ids = [job["id"] for job in found]
+        return {
+            "jobs": [{**job, "description": "", "attempts": []} for job in found],
+            **comparison.config_record(ids, flats, everything, lambda value: value),
+            "metrics": [],
+            "code": "no job has a code package",
+            "remarks": ["on Slurm, what trainings log is not kept: only what was set is compared"],
+        }
 
     def visit(self, requests: Iterator[pb.ConnectRequest]) -> Iterator[pb.ConnectReply]:
         raise CommandError("slurm: connect by `srun --jobid JOB --overlap --pty bash`", 4)
@@ -177,7 +193,7 @@ class SlurmClient:
             try:
                 reply = self._list(request, int(max(seconds, POLL_SECONDS) if connected else 0))
             except CallError as error:
-                if not connected or error.status != "UNAVAILABLE":
+                if not connected or error.exit_code != 3:
                     raise
                 is_away = True
                 if seconds == LOOK_SECONDS:

@@ -32,11 +32,10 @@ class Shell:
     def __init__(self, host: str = "") -> None:
         """`host`: as ssh knows it; "": this machine."""
         self.host = host
-        self.place = f"Slurm at {host}" if host else "Slurm"
 
     def run(self, script: str, seconds: float = SECONDS) -> bytes:
-        """What the script prints. Raises a CallError, UNAVAILABLE, if it could not run to its
-        end: then it is not known what it has done."""
+        """What the script prints. Raises a CallError: DEADLINE_EXCEEDED if it began and did not
+        run to its end, so that it is not known what it has done; else UNAVAILABLE."""
         with tempfile.TemporaryFile() as said:
             # A file, because ssh's master process keeps stderr open, and a pipe would not end.
             process = subprocess.Popen(
@@ -49,18 +48,18 @@ class Shell:
             try:
                 text, _ = process.communicate((_SCRIPT % script).encode(), timeout=seconds)
             except subprocess.TimeoutExpired:
-                raise self._unavailable(f"no answer in {seconds:.0f} s") from None
+                raise self._failed(f"no answer in {seconds:.0f} s", begun=True) from None
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.communicate()
             if process.returncode:
                 said.seek(0)
-                raise self._unavailable(self._why(said.read(), process.returncode))
+                raise self._failed(self._why(said.read(), process.returncode), BEGIN in text)
         before, begin, answer = text.partition(BEGIN)
         if not begin:
             shown = before.decode(errors="replace").strip().splitlines()
-            raise self._unavailable(f"it ran no sh, but said: {shown[-1] if shown else 'nothing'}")
+            raise self._failed(f"it ran no sh, but said: {shown[-1] if shown else 'nothing'}")
         return answer
 
     def _words(self) -> list[str]:
@@ -85,9 +84,10 @@ class Shell:
             return f"Host key verification failed: {by_hand}; run it once"
         return lines[-1]
 
-    def _unavailable(self, why: str) -> CallError:
+    def _failed(self, why: str, begun: bool = False) -> CallError:
         where = f"{self.host} by ssh" if self.host else "Slurm"
-        return CallError(f"cannot reach {where}: {why}", "UNAVAILABLE")
+        status = "DEADLINE_EXCEEDED" if begun else "UNAVAILABLE"
+        return CallError(f"cannot reach {where}: {why}", status)
 
 
 def _control_folder() -> str | None:

@@ -37,12 +37,13 @@ _OF_THE_NODE = frozenset(
         *("KUBEPROFILER_SERVER", "KUBEPROFILER_TOKEN"),
     }
 )
-# What sbatch says if it does not know what became of the job, or Slurm cannot be asked now.
+# What sbatch says if Slurm cannot be asked now, and if it does not know what became of the job.
 _AWAY = (
-    *("Unable to contact slurm controller", "Socket timed out", "Unexpected message received"),
-    *("Connection refused", "Zero Bytes were transmitted", "Slurm temporarily unable to accept"),
-    *("Connection timed out", "Communication connection failure", "try again later"),
+    *("Unable to contact slurm controller", "Connection refused", "Connection timed out"),
+    *("Slurm temporarily unable to accept", "Communication connection failure"),
 )
+_LOST = ("Socket timed out", "Zero Bytes were transmitted", "Unexpected message received")
+LOST = "DEADLINE_EXCEEDED"  # the status: asking again is right, and harmless
 
 _LOOK = """
 mkdir -p {base} && mkdir -p -m 700 {base}/jobs && cd {base} && pwd && id -un
@@ -180,8 +181,8 @@ def _library(root: str, version: str, files: Mapping[str, str]) -> str:
 
 
 def submit(ready: ReadySubmission, shell: Shell) -> str:
-    """Slurm's number of the job. Doing it twice is doing it once. CallError, UNAVAILABLE: it is
-    not known whether Slurm has it."""
+    """Slurm's number of the job. Doing it twice is doing it once. CallError, LOST: it is not known
+    whether Slurm has it."""
     request = ready.request
     secrets = "".join(f"export {pair.key}={quote(pair.value)}\n" for pair in request.secrets)
     script = _SUBMIT.format(
@@ -199,8 +200,8 @@ def submit(ready: ReadySubmission, shell: Shell) -> str:
         return number.strip()
     code, _, why = said.partition(" ")
     error = refusal(why, int(code))
-    if not isinstance(error, CallError):
-        # Refused for certain: nothing of it stays.
+    if not (isinstance(error, CallError) and error.status == LOST):
+        # It is certain that Slurm has not got it: nothing of it stays.
         shell.run(f"rm -rf {quote(ready.base)}/jobs/{request.job_id}")
     raise error
 
@@ -229,7 +230,9 @@ def refusal(said: str, code: int) -> CommandError:
     lines = [line for line in lines if line]
     told = lines[-1] if lines else f"exit code {code}"
     if code == 124:
-        return CallError(f"cannot reach Slurm: no answer in {SUBMIT_SECONDS} s", "UNAVAILABLE")
+        return CallError(f"cannot reach Slurm: no answer in {SUBMIT_SECONDS} s", LOST)
+    if any(words in line for line in lines for words in _LOST):
+        return CallError(f"cannot reach Slurm: {told}", LOST)
     if any(words in line for line in lines for words in _AWAY):
         return CallError(f"cannot reach Slurm: {told}", "UNAVAILABLE")
     return CommandError(f"slurm: {told}", REFUSED)

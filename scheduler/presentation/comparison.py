@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -112,6 +112,31 @@ def differing(flats: Sequence[Flat]) -> list[tuple[str, list[Any]]]:
     keys = sorted({key for flat in flats for key in flat})
     rows = [(key, [flat.get(key, ABSENT) for flat in flats]) for key in keys]
     return [(key, values) for key, values in rows if not all_equal(values)]
+
+
+def config_record(
+    ids: Sequence[str], flats: Sequence[Flat], everything: bool, sent: Callable[[Any], Any]
+) -> Record:
+    """The parts of a comparison's record that tell what was set. `sent`: of a value, what is sent
+    in its place."""
+    rows = differing(flats)
+    differs, keys = {key for key, _ in rows}, {key for flat in flats for key in flat}
+    if everything:
+        rows = [(key, [flat.get(key, ABSENT) for flat in flats]) for key in sorted(keys)]
+    config = [
+        {
+            "key": key,
+            "differs": key in differs,
+            # What a job has not is left out of `values`: null is a value.
+            "values": {
+                id: sent(value)
+                for id, value in zip(ids, values, strict=True)
+                if value is not ABSENT
+            },
+        }
+        for key, values in rows
+    ]
+    return {"config": config, "equal": len(keys) - len(differs)}
 
 
 def all_equal(values: Sequence[Any]) -> bool:

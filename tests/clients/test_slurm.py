@@ -327,3 +327,15 @@ def test_a_dry_run_says_what_would_run_and_changes_nothing(user: SlurmUser) -> N
     assert "would start at" in told
     assert user.cluster.run("squeue", "-h") == ""
     assert user.says("scheduler-state") == ""
+
+
+def test_jobs_are_compared_by_what_was_set(user: SlurmUser) -> None:
+    for lr in ("0.1", "0.2"):
+        user.submit(f"lr-{lr}", "--num_gpus", "0", "--hold", "--", "python", "t.py", "--lr", lr)
+    done = user.run("scheduler-compare", "lr-0.1", "lr-0.2")
+    assert done.returncode == 0
+    assert re.search(r"param.lr +0.1 +0.2", done.stdout)
+    assert "only what was set is compared" in done.stderr
+    assert user.run("scheduler-open").stderr == (
+        "scheduler-open: slurm: no gateway is there, which has pages and keeps what trainings log\n"
+    )

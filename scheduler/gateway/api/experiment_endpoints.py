@@ -28,7 +28,6 @@ from scheduler.gateway.problems import Problem
 from scheduler.gateway.series.series_store import SeriesStore
 from scheduler.gateway.series.summaries import JobSummary
 from scheduler.presentation import comparison, experiment_table, records
-from scheduler.presentation.comparison import ABSENT
 from scheduler.presentation.experiment_table import JobRow, SearchError
 from scheduler.presentation.records import Record
 from scheduler.v1 import scheduler_pb2 as pb
@@ -188,12 +187,6 @@ def comparison_of(store: SeriesStore | None, jobs: Sequence[pb.Job], everything:
     flats = [
         comparison.configuration(job, told[job["id"]].params, told[job["id"]].tags) for job in shown
     ]
-    differing = comparison.differing(flats)
-    keys = {key for flat in flats for key in flat}
-    config = differing
-    if everything:
-        config = [(key, [flat.get(key, ABSENT) for flat in flats]) for key in sorted(keys)]
-    differs = {key for key, _ in differing}
     metrics = [metrics_of(store, told[job["id"]]) if store else {} for job in shown]
     return {
         "jobs": [
@@ -209,20 +202,7 @@ def comparison_of(store: SeriesStore | None, jobs: Sequence[pb.Job], everything:
             }
             for job in shown
         ],
-        "config": [
-            {
-                "key": key,
-                "differs": key in differs,
-                # What a job has not is left out of `values`: null is a value.
-                "values": {
-                    job["id"]: sent(value)
-                    for job, value in zip(shown, values, strict=True)
-                    if value is not ABSENT
-                },
-            }
-            for key, values in config
-        ],
-        "equal": len(keys) - len(differing),
+        **comparison.config_record([job["id"] for job in shown], flats, everything, sent),
         "metrics": [
             {
                 "name": name,
