@@ -74,8 +74,18 @@ train() {
   exec @COMMAND@
 }
 
+# The seconds of all runs, of which the last line of each is the end.
+spent() {
+  awk 'function add() { if (began) sum += last - began }
+    $4 == "started" { add(); began = $3 } { last = $3 } END { add(); printf "%d", sum }' story
+}
+
 # Slurm starts the job again, and ends this script meanwhile.
 again() {
+  if [ @LIMIT@ -gt 0 ] && [ $((@LIMIT@ - $(spent))) -le @WARNING@ ]; then
+    tell limit
+    return
+  fi
   tell again "$1"
   if why=$(scontrol requeue "$SLURM_JOB_ID" 2>&1); then
     exec sleep 600
@@ -89,7 +99,9 @@ again() {
 warned() {
   [ -z "$last" ] || return
   ask_to_stop
-  { sleep @LAST@; again late; } &
+  ends=$(SLURM_TIME_FORMAT=%s squeue -h -j "$SLURM_JOB_ID" -o %e)
+  left=$((${ends:-0} - $(date +%s) - @MARGIN@))
+  { [ $left -le 0 ] || sleep $left; again late; } &
   last=$!
 }
 
@@ -124,6 +136,9 @@ rm -f stop asked-*
 trap warned USR1
 trap 'terminated=yes; tell terminated' TERM
 look
+if [ @LIMIT@ -gt 0 ] && [ $attempt -gt 1 ]; then
+  scontrol update JobId="$SLURM_JOB_ID" TimeLimit=$(((@LIMIT@ - $(spent) + 59) / 60))
+fi
 tell started $SLURM_JOB_ID $finished "${SLURM_GPUS_ON_NODE:-0}" "$SLURM_JOB_NODELIST"
 if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then
   # It is a step, and has to survive that SIGTERM.
@@ -169,11 +184,13 @@ def batch_script(
     batch_size: int = 1,
     training_set_size: int = 1,
     warning_seconds: int = 120,
+    limit_seconds: int = 0,
     retries: int = 0,
 ) -> str:
     """`folder`: where the command is executed; `taken`: variables of the submitter's shell, which
     `setup` may change; `given`: those of the job; `library`: a folder with a copy of it;
-    `each_gpu`: the command starts a process for each GPU."""
+    `each_gpu`: the command starts a process for each GPU; `limit_seconds`: of all runs together, 0
+    for none."""
     parts = {
         "ID": job_id,
         "PORT": str(PORTS.start),
@@ -182,7 +199,9 @@ def batch_script(
         "BATCH": str(max(1, batch_size)),
         "HEARTBEATS": str(HEARTBEATS_PER_EPOCH),
         "EACH_GPU": "yes" if each_gpu else "",
-        "LAST": str(warning_seconds - MARGIN_SECONDS),
+        "LIMIT": str(limit_seconds),
+        "WARNING": str(warning_seconds),
+        "MARGIN": str(min(MARGIN_SECONDS, warning_seconds // 2)),
         "STOPPED": str(STOPPED),
         "RETRIES": str(retries),
         "TAKEN": _exports(taken),

@@ -178,6 +178,8 @@ def _ended(folder: JobFolder, state: str) -> tuple[str, str]:
         return FINISHED, ""
     if state == "CANCELLED":
         return CANCELED, slurm_queue.ENDED[state]
+    if folder.last("limit"):
+        return FAILED, "time limit reached"
     refused = folder.last("refused", "ended")
     if refused is not None and refused.kind == "refused":
         return FAILED, f"Slurm did not start it again: {refused.words}"

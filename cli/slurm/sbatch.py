@@ -18,7 +18,7 @@ def flags(job_id: str, spec: pb.JobSpec, settings: SlurmSettings) -> list[str]:
     _refuse(spec)
     found = [f"--comment={COMMENT}{job_id}", f"--job-name={spec.name}"]
     found += ["--requeue", "--open-mode=append", "--output=slurm.log", "--error=slurm.log"]
-    found += [f"--signal=B:USR1@{settings.warning_seconds}"]
+    found += [f"--signal=B:USR1@{warning_seconds(spec, settings)}"]
     found += ["-p", settings.partition] if settings.partition else []
     found += ["-A", settings.account] if settings.account else []
     found += [f"--qos={settings.qos}"] if settings.qos else []
@@ -29,6 +29,13 @@ def flags(job_id: str, spec: pb.JobSpec, settings: SlurmSettings) -> list[str]:
     found += [f"--mem={asked.memory_mib}M"] if asked.memory_mib else []
     found += ["--hold"] if spec.held else []
     return [*found, *split(settings.flags)]
+
+
+def warning_seconds(spec: pb.JobSpec, settings: SlurmSettings) -> int:
+    """How long before the end of its time a run is warned: at most half of that time."""
+    seconds = _run_seconds(spec, read_resources(settings.resources))
+    most = minutes(seconds) * 30 if seconds else settings.warning_seconds
+    return min(settings.warning_seconds, most)
 
 
 def _run_seconds(spec: pb.JobSpec, asked: Resources) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -141,7 +142,8 @@ def prepare(request: pb.SubmitRequest, settings: SlurmSettings, shell: Shell) ->
         each_gpu=spec.process_per_gpu,
         batch_size=spec.batch_size,
         training_set_size=spec.training_set_size,
-        warning_seconds=settings.warning_seconds,
+        warning_seconds=sbatch.warning_seconds(request.spec, settings),
+        limit_seconds=math.ceil(spec.time_limit_seconds),
         retries=spec.retries,
     )
     notes = sbatch.notes(request.spec)

@@ -63,6 +63,7 @@ PreemptMode=REQUEUE
 GresTypes=gpu
 ReturnToService=2
 KillWait=2
+MessageTimeout=3
 MinJobAge={min_job_age}
 SlurmdParameters=config_overrides
 {accounting}
@@ -70,7 +71,7 @@ SlurmdParameters=config_overrides
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
 PartitionName=graceful Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
-PartitionName=short Nodes=ALL MaxTime=1 State=UP PriorityTier=1
+PartitionName=cheap Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL
 """
 _NODE = (
     "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=16 Sockets=1"
@@ -246,11 +247,12 @@ class SlurmCluster:
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self.environment}
 
-    def run(self, *words: str) -> str:
+    def run(self, *words: str, fails: bool = False) -> str:
+        """What it prints; `fails`: it may fail."""
         done = subprocess.run(
             words, env=self._environment(), capture_output=True, text=True, timeout=DEADLINE_SECONDS
         )
-        assert done.returncode == 0, f"{words}: {done.stderr}"
+        assert fails or done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
 
 
