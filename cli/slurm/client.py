@@ -181,6 +181,14 @@ class SlurmClient:
             job = self._find(job.id, fresh=int(POLL_SECONDS))[1]
             yield from reader.read()
 
+    def visit(self, requests: Iterator[pb.ConnectRequest]) -> Iterator[pb.ConnectReply]:
+        folder, job = self._find(next(requests).to.job)
+        if job.state not in ("RUNNING", "STOPPING"):
+            raise CommandError(f"{job.spec.name} is {job.state}: not running", 1)
+        command = f"srun --jobid={folder.number} --overlap --pty bash"
+        words = f"ssh -t {self._settings.host} {command}" if self._settings.host else command
+        raise CommandError(f"slurm: Slurm itself has the shell beside a job: `{words}`", 4)
+
     def watch_jobs(
         self,
         request: pb.ListJobsRequest,

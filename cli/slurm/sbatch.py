@@ -86,6 +86,9 @@ def _refuse(spec: pb.JobSpec) -> None:
             f"--priority {spec.priority}: Slurm orders jobs by its own rules; ask for another"
             " qos or partition in the context"
         )
+    for given, flag in ((spec.prune, "--prune"), (spec.code, "--code"), (spec.folders, "--folder")):
+        if given:
+            raise _refused(f"{flag} needs a scheduler, and is not possible on Slurm")
     if spec.ports:
         raise _refused("--port_mapping: Slurm does not map ports; processes bind the node's own")
 

@@ -32,6 +32,9 @@ def test_a_job_is_submitted_seen_read_and_cancelled(user: SlurmUser) -> None:
     eventually(lambda: user.says("scheduler-get-logs", "long") == "here\n")
     assert "gres:gpu:2" in user.cluster.run("squeue", "-h", "-o", "%b")
     assert "CANCELED" not in user.says("scheduler-state")
+    shell = user.run("scheduler-connect", "long", "--", "id")
+    assert shell.returncode == 4
+    assert "srun --jobid=" in shell.stderr
     assert "long" in user.says("scheduler-cancel-job", job_id[-8:])
     eventually(lambda: job(user, job_id)["state"] == "CANCELED")
     assert user.cluster.run("squeue", "-h") == ""
