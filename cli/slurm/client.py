@@ -169,9 +169,6 @@ class SlurmClient:
             "remarks": ["on Slurm, what trainings log is not kept: only what was set is compared"],
         }
 
-    def visit(self, requests: Iterator[pb.ConnectRequest]) -> Iterator[pb.ConnectReply]:
-        raise CommandError("slurm: connect by `srun --jobid JOB --overlap --pty bash`", 4)
-
     def get_logs(self, request: pb.GetLogsRequest, wait: bool = False) -> Iterator[pb.LogChunk]:
         _, job = self._find(request.job)
         reader = log_parts.LogReader(self._shell, self._folder(job.id), job, request)
