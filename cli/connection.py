@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cli.client import PAUSES_SECONDS, Client, address
+from cli.command import CommandError
 from scheduler.v1 import scheduler_pb2 as pb
 
 if TYPE_CHECKING:
@@ -67,22 +68,39 @@ def connect(options: argparse.Namespace) -> Connection:
         from cli.slurm.client import SlurmClient
 
         return SlurmClient(settings)
+    if _type(options) == "local":
+        raise CommandError(
+            f"context {options.in_context.name!r} is of type local: it has no jobs to ask about;"
+            " run-scheduler runs a job here and now",
+            4,
+        )
     return Client(options.server, options.ca, options.token)
+
+
+def is_local(options: argparse.Namespace) -> bool:
+    """Whether run-scheduler is to run the job itself."""
+    return bool(options.local) or _type(options) == "local"
 
 
 def is_here(options: argparse.Namespace) -> bool:
     """Whether jobs find the folders and programs of this machine."""
     if (settings := _slurm(options)) is not None:
         return not settings.host
+    if is_local(options):
+        return True
     host = address(options.server)[0]
     return host.startswith("127.") or host in ("localhost", "[::1]")
 
 
 def _slurm(options: argparse.Namespace) -> SlurmSettings | None:
     """None: the context is not of this type."""
-    context: Context | None = options.in_context
-    if context is None or context.type != "slurm":
+    if _type(options) != "slurm" or getattr(options, "local", False):
         return None
     from cli.slurm.slurm_settings import settings
 
-    return settings(context)
+    return settings(options.in_context)
+
+
+def _type(options: argparse.Namespace) -> str:
+    context: Context | None = options.in_context
+    return context.type if context else "server"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cli import command, notes, run_flags
 from cli.command import Parser, UsageError, note, say
-from cli.connection import Connection, connect, is_here
+from cli.connection import Connection, connect, is_here, is_local
 from cli.contexts.registry import in_registry
 from cli.terminal import ProgressLine
 from scheduler.presentation import views
@@ -89,16 +89,26 @@ def submit(options: argparse.Namespace) -> int:
         from cli import sweep  # rarely needed
 
         if sweep.is_asked_for(options):
+            if is_local(options):
+                raise UsageError("--local runs one job: leave out what makes several")
             return sweep.submit(options)
     for flag in ("shuffle", "limit"):
         if getattr(options, flag):
             raise UsageError(f"--{flag}: chooses among many jobs: give --sweep, or --spec FILE.py")
+    if is_local(options):
+        for flag in ("dry_run", "code", "hold"):
+            if getattr(options, flag):
+                raise UsageError(f"--{flag} is for jobs that are submitted, and not with --local")
     asked = spec(options)
     secrets = secret_values(options.secret, asked)
-    client = connect(options)
     request = pb.SubmitRequest(
         job_id=str(uuid.uuid4()), spec=asked, dry_run=options.dry_run, secrets=secrets
     )
+    if is_local(options):
+        from cli import local_run  # slow, and used only here
+
+        return local_run.run(request)
+    client = connect(options)
     add_package(client, request.spec, options)
     reply = client.submit(request)
     say_notes(reply)
@@ -232,6 +242,7 @@ _WITH_SPEC = (
     "secret",
     "wait",
     "dry_run",
+    "local",
     "context",
     "project_file",
     "server",

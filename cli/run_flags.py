@@ -208,6 +208,11 @@ def add_order(group: argparse._ArgumentGroup) -> None:
         "for another reason",
     )
     group.add_argument(
+        "--local",
+        action="store_true",
+        help="submit nothing: run the job here and now, without a scheduler, and exit as it does",
+    )
+    group.add_argument(
         "--dry_run",
         action="store_true",
         help="submit nothing; check everything, and print what would run and when",

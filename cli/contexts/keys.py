@@ -23,7 +23,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 IGNORED = {"neptune": "the scheduler itself keeps what jobs log"}
 TEXT, LIST, MAPPING, BOOL = "a text", "a list", "a mapping", "true or false"
 
-_NOT_KEYS = ("wait", "dry_run", "help")  # flags that say how to submit, not what
+_NOT_KEYS = ("wait", "dry_run", "local", "help")  # flags that say how to submit, not what
 _OF_PROJECTS = (
     *("image", "max_epochs", "batch_size", "training_set_size", "num_gpus", "min_gpus", "max_gpus"),
     *("estimated_memory", "processes_per_node", "is_single_gpu", "disable_gpu_sharing"),
