@@ -22,6 +22,7 @@ them if you confirm. The files that the jobs wrote stay."""
 EXAMPLES = """\
   scheduler-cancel-job 60ce2fc7 ce2fc8
   scheduler-cancel-job --graceful demo
+  scheduler-cancel-job --with_dependents prepare
   scheduler-cancel-job --experiment sweep-7 --status QUEUED"""
 
 LIMIT = 1000  # the scheduler lists no more than this
@@ -36,6 +37,11 @@ def parser() -> Parser:
     group = this.add_argument_group("how")
     group.add_argument(
         "--graceful", action="store_true", help="let each job finish its current epoch"
+    )
+    group.add_argument(
+        "--with_dependents",
+        action="store_true",
+        help="also cancel the jobs that wait for its end (--after), and those behind them",
     )
     group.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     this.add_common()
@@ -92,14 +98,19 @@ def _cancel_all(client: Connection, jobs: list[str], options: argparse.Namespace
     replies = []
 
     def cancel_one(job: str) -> None:
-        replies.append(reply := client.cancel_job(job, options.graceful))
+        replies.append(reply := client.cancel_job(job, options.graceful, options.with_dependents))
         if options.output == "table":
-            say(views.cancel_result(reply, options.graceful))
+            for line in views.cancel_result(reply, options.graceful):
+                say(line)
+        if left := views.left_behind(reply):
+            note(f"scheduler-cancel-job: {left}")
 
     exit_code = command.for_each("scheduler-cancel-job", jobs, cancel_one)
     if options.output != "table":
         done = [
-            {**records.job(reply.job), "already_ended": reply.already_ended} for reply in replies
+            {**records.job(job), "already_ended": reply.already_ended and job is reply.job}
+            for reply in replies
+            for job in (reply.job, *reply.dependents)
         ]
         say(command.document({"jobs": done}, options.output))
     return exit_code

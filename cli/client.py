@@ -91,8 +91,10 @@ class Client:
     def list_jobs(self, request: pb.ListJobsRequest) -> pb.ListJobsReply:
         return self._unary("ListJobs", request, pb.ListJobsReply)
 
-    def cancel_job(self, job: str, graceful: bool) -> pb.CancelJobReply:
-        request = pb.CancelJobRequest(job=job, graceful=graceful)
+    def cancel_job(
+        self, job: str, graceful: bool, with_dependents: bool = False
+    ) -> pb.CancelJobReply:
+        request = pb.CancelJobRequest(job=job, graceful=graceful, with_dependents=with_dependents)
         return self._unary("CancelJob", request, pb.CancelJobReply)
 
     def update_job(self, request: pb.UpdateJobRequest) -> pb.Job:

@@ -167,6 +167,7 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
         hours_estimate=options.est_nhours,
         retries=options.retries,
         time_limit_seconds=options.time_limit,
+        after=options.after,
         keep_library=options.keep_library,
         no_tracking=options.no_tracking,
         process_per_gpu=options.processes_per_node == "gpu",

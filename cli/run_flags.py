@@ -15,6 +15,7 @@ EXPORT_NOTHING = "none"
 ASKED_ABOVE = 1000  # more jobs at once need --yes
 JOBS_MAX = 10_000  # the scheduler takes no more at once
 REPEAT = "repeat"  # in braces: the number of a repetition, from 0
+HOW = ("succeeded", "failed", "finished", "skipped-or-succeeded")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 
 
@@ -198,14 +199,22 @@ def add_order(group: argparse._ArgumentGroup) -> None:
         label="label, by which it can be selected later",
     )
     group.add_argument(
+        "--after",
+        metavar="JOB[:HOW],..",
+        type=_after,
+        default=[],
+        help="start after this job has succeeded, or has ended as HOW says: failed, finished (not "
+        "skipped), skipped-or-succeeded; otherwise the job is SKIPPED",
+    )
+    group.add_argument(
         "--hold", action="store_true", help="do not start the job until it is released"
     )
     group.add_argument(
         "--wait",
         action="store_true",
         help="wait until the job ends, and exit as its program did: with its exit code, or 128 "
-        "and the number of the signal that killed it; 143 if the job was canceled, 1 if it failed "
-        "for another reason",
+        "and the number of the signal that killed it; 143 if the job was canceled, 1 if it was "
+        "skipped or failed for another reason",
     )
     group.add_argument(
         "--local",
@@ -293,6 +302,19 @@ def _ports(text: str) -> list[pb.PortMapping]:
         ports = [command.whole_number(1, 65535)(port) for port in (host, container)]
         mappings.append(pb.PortMapping(host=ports[0], container=ports[1]))
     return mappings
+
+
+def _after(text: str) -> list[pb.After]:
+    return [_after_one(each) for each in text.split(",")]
+
+
+def _after_one(text: str) -> pb.After:
+    job, _, how = text.rpartition(":") if ":" in text else (text, "", HOW[0])
+    if not job:
+        raise argparse.ArgumentTypeError("is JOB or JOB:HOW, and JOB is missing")
+    if how not in HOW:
+        raise argparse.ArgumentTypeError(f"{text!r}: after the colon must be {', '.join(HOW)}")
+    return pb.After(job=job, when=how)
 
 
 def _names(text: str) -> list[str]:

@@ -22,7 +22,7 @@ from scheduler.api import wire
 from scheduler.api.status import status
 from scheduler.core import admission
 from scheduler.core.errors import Rejected
-from scheduler.core.model import Job, JobId, JobSpec, View
+from scheduler.core.model import After, Job, JobId, JobSpec, View, When
 from scheduler.presentation import records, views
 from scheduler.presentation.render import Screen
 from scheduler.v1 import scheduler_pb2 as pb
@@ -71,6 +71,7 @@ ARGUMENTS = {
     "maximize": "--mode max",
     "prune": "--prune asha",
     "prune_after": "--prune_after 3",
+    "after": "--after prepare:finished",
 }
 
 NO_PROGRAM = "the simulator starts no program"
@@ -108,6 +109,7 @@ EXEMPT: dict[str, dict[str, str]] = {
         "experiment": "a heading for people",
         "labels": "a heading for people",
         **dict.fromkeys(("parallel", "metric", "maximize", "prune", "prune_after"), NO_SWEEP),
+        "after": "jobs of a trace come at their times, whatever became of others",
         "held": "there is nobody to release it",
         "time_limit_seconds": "jobs of a trace have as long as they need",
         "retries": "jobs of a trace do not fail by themselves",
@@ -259,6 +261,8 @@ def _another(value: Any, field: str) -> Any:  # a value of the type that the fie
         case str():
             return "/other"
     hint = JobSpec.__annotations__[field]
+    if "After" in hint:
+        return (After(JobId("job-2"), When.FAILED),)
     if hint == "tuple[str, ...]":
         return ("other",)
     return ((31_346, 6006),) if "int" in hint else (("key", "value"),)

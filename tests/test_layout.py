@@ -112,6 +112,7 @@ ELSEWHERE = {
     "simulator/lives/class_order.py": ("lives/mutants.py", "checker"),
     "simulator/lives/estimate_checkers.py": ("lives/mutants.py", "checker"),
     "simulator/lives/fairness.py": ("lives/mutants.py", "checker"),
+    "simulator/lives/graphs.py": ("lives/mutants.py", "jobs behind others"),
     "simulator/lives/growing_jobs.py": ("lives/mutants.py", "checker"),
     "simulator/lives/observed_memory.py": ("lives/mutants.py", "checker"),
     "simulator/lives/sweep_jobs.py": ("lives/mutants.py", "of a sweep"),

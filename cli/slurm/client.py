@@ -109,7 +109,10 @@ class SlurmClient:
     def list_jobs(self, request: pb.ListJobsRequest) -> pb.ListJobsReply:
         return self._list(request, FRESH_SECONDS)
 
-    def cancel_job(self, job: str, graceful: bool) -> pb.CancelJobReply:
+    def cancel_job(
+        self, job: str, graceful: bool, with_dependents: bool = False
+    ) -> pb.CancelJobReply:
+        """No job here waits for the end of another."""
         folder, found = self._find(job)
         if found.HasField("ended_at"):
             return pb.CancelJobReply(job=found, already_ended=True)

@@ -91,6 +91,8 @@ def _refuse(spec: pb.JobSpec) -> None:
             raise _refused(f"{flag} needs a scheduler, and is not possible on Slurm")
     if spec.ports:
         raise _refused("--port_mapping: Slurm does not map ports; processes bind the node's own")
+    if spec.after:
+        raise _refused("--after: is not possible there yet; wait for the other job with --wait")
 
 
 def _refused(what: str) -> CommandError:

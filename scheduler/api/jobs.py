@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import grpc
@@ -22,6 +22,7 @@ from scheduler.api import log_stream, overview, visits, wire
 from scheduler.api.calls import PAUSE_SECONDS, Conversation
 from scheduler.api.grpc_server import is_insecure, token_of
 from scheduler.api.lookup import Filter, JobPage, Lookup
+from scheduler.api.named_jobs import NamedJobs, in_order
 from scheduler.api.paging import NEWEST, Paging, checked_search
 from scheduler.api.seats import Seats
 from scheduler.api.status import ENDED, parse_states
@@ -29,6 +30,7 @@ from scheduler.api.target import Preview, Target
 from scheduler.api.user_limits import UserLimits
 from scheduler.api.visits import Visits
 from scheduler.core import admission
+from scheduler.core.dependencies import jobs_behind, known_at_submission
 from scheduler.core.errors import Busy, Forbidden, Impossible, Rejected, SchedulerError
 from scheduler.core.model import (
     Cancelled,
@@ -59,6 +61,7 @@ REPLY_BYTES_MAX = 3 * 2**20  # a client accepts 4 MiB
 SILENCE_SECONDS = 5.0  # a job may become unresponsive without any event
 SECRET = "(secret)"  # is shown in place of its value
 MANY_MAX = 10_000  # jobs that are submitted together
+_NONE = "none of the jobs is submitted"
 CLAIMS_MAX = 5  # attempts to claim ports whose owners end at the same time
 
 
@@ -102,12 +105,14 @@ class JobService(pb_grpc.SchedulerServicer):
         if job is None:
             self._admit(job_id, spec)
             self._check_code(user, spec.code)
+            spec = self._named_jobs.resolved(job_id, spec)
+            in_order([Submitted(job_id, spec)])
             secret_bytes = job_secrets.check(spec, dict(wire.pairs(request.secrets)))
         preview = self.target.preview(job_id, spec, self.view().nodes)
         if job is None and self.limits and not request.dry_run:
             self.limits.enter(spec, secret_bytes=secret_bytes)
         if request.dry_run:
-            message = self.lookup.describe_trial(Job.submitted(job_id, spec, self.inbox.now()))
+            message = self.lookup.describe_trial(self._tried(job_id, spec))
         else:
             if job is None:
                 self._use_packages({job_id: spec})
@@ -117,7 +122,7 @@ class JobService(pb_grpc.SchedulerServicer):
             message = self.lookup.message(job, private=True)
         return pb.SubmitReply(
             job=message,
-            notes=[*preview.notes, *_epochs_note(request.spec)],
+            notes=[*preview.notes, *_epochs_note(request.spec), *self._named_jobs.notes(spec)],
             command=preview.command,
             env=_environment(preview, spec) if request.dry_run else (),
         )
@@ -148,8 +153,9 @@ class JobService(pb_grpc.SchedulerServicer):
                 secret_bytes += job_secrets.check(spec, own)
             except SchedulerError as error:
                 name = admission.quote(message.name)
-                raise type(error)(f"job {name}: {error}; none of the jobs is submitted") from None
+                raise type(error)(f"job {name}: {error}; {_NONE}") from None
             notes |= dict.fromkeys(_epochs_note(message))
+        new = self._resolved(new)
         if new and not request.dry_run:
             if self.limits:
                 self.limits.enter(*new.values(), secret_bytes=secret_bytes)
@@ -157,8 +163,38 @@ class JobService(pb_grpc.SchedulerServicer):
             for job_id, spec in new.items():
                 if spec.secrets:
                     self.secrets.keep(job_id, {name: secrets[name] for name in spec.secrets})
-            self.inbox.ask(*(Submitted(id, new[id], new_job_token()) for id in new))
+            self._submit_all_to_loop(new)
         return pb.SubmitManyReply(accepted=len(new), notes=notes)
+
+    def _resolved(self, new: Mapping[JobId, JobSpec]) -> dict[JobId, JobSpec]:
+        """With the ids of the jobs after which they start, and each job behind those."""
+        found = {}
+        for job_id, spec in new.items():
+            try:
+                found[job_id] = self._named_jobs.resolved(job_id, spec, new)
+            except SchedulerError as error:
+                raise type(error)(f"job {admission.quote(spec.name)}: {error}; {_NONE}") from None
+        try:
+            ordered = in_order(Submitted(job_id, spec) for job_id, spec in found.items())
+        except Rejected as error:
+            raise Rejected(f"{error}; {_NONE}") from None
+        return {event.job_id: event.spec for event in ordered}
+
+    def _submit_all_to_loop(self, new: Mapping[JobId, JobSpec]) -> None:
+        """A job that another is to start after may end, and be forgotten, before the loop hears of
+        the other: then it rejects that, and is told again what the jobs came to."""
+        events = {id: Submitted(id, spec, new_job_token()) for id, spec in new.items()}
+        for _ in range(CLAIMS_MAX):
+            self.inbox.ask(
+                *(
+                    replace(event, ended=self._named_jobs.ended(event.spec, new))
+                    for event in events.values()
+                )
+            )
+            events = {id: event for id, event in events.items() if not self.lookup.job(id)}
+            if not events:
+                return
+        raise Busy("--after: the jobs that are named keep ending: try again")
 
     def _one_of_many(self, job_id: JobId, spec: JobSpec, notes: dict[str, None]) -> JobSpec:
         """Checks one job, and adds its notes."""
@@ -175,11 +211,27 @@ class JobService(pb_grpc.SchedulerServicer):
         user = self._user(context)
         job = self._find_changeable(request.job, user)
         already_ended = job.outcome is not None
+        behind = jobs_behind(job.id, self.view())
+        if request.with_dependents:
+            for each in behind:
+                self._check_changeable(each, user)
+        cancelled = [*reversed(behind)] if request.with_dependents else []
         if not already_ended:
-            self.inbox.ask(Cancelled(job.id, user, request.graceful))
+            cancelled.append(job)
+        if cancelled:  # those behind come first: else they would be skipped
+            self.inbox.ask(*(Cancelled(each.id, user, request.graceful) for each in cancelled))
             job = self.lookup.job(job.id) or job
         return pb.CancelJobReply(
-            job=self.lookup.message(job, private=True), already_ended=already_ended
+            job=self.lookup.message(job, private=True),
+            already_ended=already_ended,
+            dependents=[
+                self.lookup.message(self.lookup.job(each.id) or each, private=True)
+                for each in (behind if request.with_dependents else ())
+            ],
+            behind=[
+                pb.JobName(id=each.id, name=each.spec.name)
+                for each in (() if request.with_dependents else behind)
+            ],
         )
 
     def UpdateJob(self, request: pb.UpdateJobRequest, context: grpc.ServicerContext) -> pb.Job:
@@ -331,9 +383,16 @@ class JobService(pb_grpc.SchedulerServicer):
 
     def _find_changeable(self, ref: str, user: str) -> Job:
         job = self.lookup.find(ref)
+        self._check_changeable(job, user)
+        return job
+
+    def _check_changeable(self, job: Job, user: str) -> None:
         if not self._may_change(job, user):
             raise Forbidden(f"job {job.id} belongs to {job.spec.user}, and you are {user}")
-        return job
+
+    @property
+    def _named_jobs(self) -> NamedJobs:
+        return NamedJobs(self.lookup)
 
     def _find_own(self, job_id: JobId, user: str) -> Job | None:
         """Returns the job with this id, if it exists already."""
@@ -373,17 +432,24 @@ class JobService(pb_grpc.SchedulerServicer):
         if self.target.maps_ports:
             admission.unclaimed(job_id, spec, self.view().jobs.values())
 
+    def _tried(self, job_id: JobId, spec: JobSpec) -> Job:
+        """As the loop would accept it now."""
+        now, ended = self.inbox.now(), self._named_jobs.ended(spec)
+        job = Job.submitted(job_id, spec, now)
+        return known_at_submission(job, self.view().jobs, ended, now) or job
+
     def _submit_to_loop(self, job_id: JobId, spec: JobSpec) -> Job:
         """Returns the committed job. The loop decides which of two jobs gets a port. A job that it
         rejected is not found afterwards, and the committed view names the owner of the port. If
         that owner has ended in between, the port is free again, and the claim is repeated."""
         event = Submitted(job_id, spec, new_job_token(), self.target.maps_ports)
         for _ in range(CLAIMS_MAX):
-            self.inbox.ask(event)
+            self.inbox.ask(replace(event, ended=self._named_jobs.ended(spec)))
             if job := self._find_own(job_id, spec.user):
                 return job
             self._check_ports(job_id, spec)
-        raise Busy("--port_mapping: the owners of these ports keep changing: try again")
+        whose = "--after: the jobs" if spec.after else "--port_mapping: the owners of the ports"
+        raise Busy(f"{whose} that are named keep ending: try again")
 
     def _list_jobs(self, request: pb.ListJobsRequest, user: str) -> pb.ListJobsReply:
         limit = request.limit if request.HasField("limit") else LIST_DEFAULT

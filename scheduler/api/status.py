@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from scheduler.core import dependencies, time_limit
 from scheduler.core.admission import quote
 from scheduler.core.errors import Rejected
 from scheduler.core.model import (
@@ -32,12 +33,14 @@ class State(StrEnum):
     FINISHED = "FINISHED"
     FAILED = "FAILED"
     CANCELED = "CANCELED"
+    SKIPPED = "SKIPPED"
 
 
 ENDED = {
     Outcome.SUCCEEDED: State.FINISHED,
     Outcome.FAILED: State.FAILED,
     Outcome.CANCELLED: State.CANCELED,
+    Outcome.SKIPPED: State.SKIPPED,
 }
 _PHASES = {
     RunPhase.STARTING: State.STARTING,
@@ -78,7 +81,7 @@ def status(job: Job, view: View, newest: Profile | None, due_at: Time) -> JobSta
     if now_in is State.RUNNING:
         eta = eta_seconds(job, epoch_seconds)
     preempted = now_in is State.QUEUED and is_preemption(job.reason)
-    why = _reason(job, view, now_in)
+    why = _reason(job, view, now_in, due_at)
     return JobStatus(
         now_in,
         job.reason if job.outcome else _reason_text(job, why),
@@ -109,7 +112,7 @@ def is_silent(job: Job | None, due_at: Time) -> bool:
     return heard_at is not None and heard_at < due_at
 
 
-def _reason(job: Job, view: View, now_in: State) -> Reason | None:
+def _reason(job: Job, view: View, now_in: State, due_at: Time) -> Reason | None:
     if job.outcome:
         return None
     if job.run:
@@ -120,6 +123,8 @@ def _reason(job: Job, view: View, now_in: State) -> Reason | None:
         pods = view.pods.get((job.id, job.attempts), ())
         keeps = (pod.reason for pod in pods if pod.state is PodState.PENDING and pod.reason)
         return next((Reason(Waiting.STARTING, cause=words) for words in keeps), None)
+    if job.awaits and not job.held:
+        return _awaits(job, view, due_at)
     if why := view.why.get(job.id):
         return why
     if (kind := waits_for(job, view)) is not Waiting.PLANNING:
@@ -127,8 +132,27 @@ def _reason(job: Job, view: View, now_in: State) -> Reason | None:
     return Reason(kind, observed=view.observed_at is not None)
 
 
+def _awaits(job: Job, view: View, due_at: Time) -> Reason:
+    """With the state of the job that it waits for, as it is now, if it is only one."""
+    why = dependencies.reason(job, view)
+    other = view.jobs.get(job.awaits[0].job_id)
+    if other is None or len(why.jobs) + why.jobs_more > 1:
+        return why
+    told = [str(state(other, due_at))]
+    if other.run:
+        told.append(f"{other.epochs_done}/{other.max_epochs}")
+        seconds = time_limit.epoch_seconds(other) * (other.max_epochs - other.epochs_done)
+        if seconds > 0:
+            minutes = round(seconds / 60)
+            about = f"{round(minutes / 60)} h" if minutes >= 120 else f"{max(1, minutes)} min"
+            told.append(f"about {about}")
+    return replace(why, cause=", ".join(told))
+
+
 def waits_for(job: Job, view: View) -> Waiting:
     """The kind of the reason for which a job waits that has neither run nor outcome."""
+    if job.awaits and not job.held:
+        return Waiting.AFTER
     if why := view.why.get(job.id):
         return why.kind
     return Waiting.HELD if job.held else Waiting.PLANNING

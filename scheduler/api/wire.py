@@ -15,7 +15,19 @@ from dataclasses import fields
 from scheduler.api.status import JobStatus
 from scheduler.core import admission
 from scheduler.core.errors import Rejected
-from scheduler.core.model import Fact, Job, JobId, JobSpec, Outcome, Profile, Reason, Share, View
+from scheduler.core.model import (
+    After,
+    Fact,
+    Job,
+    JobId,
+    JobSpec,
+    Outcome,
+    Profile,
+    Reason,
+    Share,
+    View,
+    When,
+)
 from scheduler.core.reason_text import exit_code
 from scheduler.core.reason_text import text as reason_text
 from scheduler.estimates.next_try import NextTry
@@ -31,7 +43,7 @@ _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 _CONVERTED = (
     *("name", "user", "command", "args", "labels", "env", "ports", "gpus_min", "gpus_max"),
     *("memory_mib", "shareable", "hours_estimate", "exported", "secrets"),
-    *("time_limit_seconds", "folders"),
+    *("time_limit_seconds", "folders", "after"),
 )
 _COPIED = tuple(
     field.name
@@ -67,6 +79,7 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
         secrets=tuple(message.secrets),
         folders=pairs(message.folders),
         time_limit_seconds=message.time_limit_seconds,
+        after=tuple(map(_after, message.after)),
         ports=tuple((port.host, port.container) for port in message.ports),
         gpus_min=gpus_min,
         gpus_max=gpus_max,
@@ -79,6 +92,18 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
         ),
         **{field.name: value for field, value in message.ListFields() if field.name in _COPIED},
     )
+
+
+def _after(message: pb.After) -> After:
+    """The job may be written as people do: named_jobs.py finds it."""
+    if message.when and message.when not in list(When):
+        words = ", ".join(When)
+        raise Rejected(f"--after {message.job}:{message.when}: after the colon must be {words}")
+    return After(JobId(message.job), When(message.when or When.SUCCEEDED))
+
+
+def _after_messages(these: Iterable[After]) -> list[pb.After]:
+    return [pb.After(job=after.job_id, when=after.when) for after in these]
 
 
 def one_of_many(common: pb.JobSpec, own: pb.JobSpec) -> pb.JobSpec:
@@ -262,6 +287,7 @@ def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
         secrets=spec.secrets,
         folders=pair_messages(spec.folders),
         time_limit_seconds=spec.time_limit_seconds or None,
+        after=_after_messages(spec.after),
         ports=[pb.PortMapping(host=host, container=container) for host, container in spec.ports],
         gpus_min=spec.gpus_min,
         gpus_max=spec.gpus_max,
@@ -282,6 +308,7 @@ def _brief_spec(spec: JobSpec) -> pb.JobSpec:
         gpus_max=spec.gpus_max,
         memory_mib=spec.memory_mib or None,
         time_limit_seconds=spec.time_limit_seconds or None,
+        after=_after_messages(spec.after),
         disable_gpu_sharing=not spec.shareable,
         hours_estimate=spec.hours_estimate or None,
         **{name: getattr(spec, name) for name in _COPIED},

@@ -50,6 +50,7 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
     check_integer("--max_epochs", spec.max_epochs, 1, INT_MAX)
     check_integer("--batch_size", spec.batch_size, 1, INT_MAX)
     check_integer("--training_set_size", spec.training_set_size, 1, INT_MAX)
+    check_length("--after", spec.after)
     _time_limit(spec.time_limit_seconds)
     check_integer("--retries", spec.retries, 0, 1000)
     check_integer("--priority", spec.priority, *PRIORITIES)

@@ -113,7 +113,7 @@ def _resize_run(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> J
 def _startable(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuKey, Gpu]) -> bool:
     if not job.waiting or job.held or job.cancelled or job.eligible_at > draft.now:
         return False
-    if awaits_old_pods(job, draft.pods):
+    if job.awaits or awaits_old_pods(job, draft.pods):
         return False
     if not job.spec.gpus_min <= len(wished) <= job.spec.gpus_max:
         return False

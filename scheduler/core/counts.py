@@ -37,7 +37,9 @@ STOPPED_FOR = (
 # All kinds of facts.
 KINDS = (
     *("job_submitted", "job_updated", "job_finished", "job_failed", "job_cancelled"),
+    "job_skipped",
     *("run_started", "run_running", "run_asked_to_stop", "run_resized", "run_ended"),
+    "run_visited",
     *("run_over_share", "memory_learned", "profiles_ignored", "report_refused", "epochs_missing"),
     *("epochs_unknown", "epochs_repeated", "epochs_beyond_max", "epoch_unsaved"),
     *("checkpoint_missing", "checkpoint_old"),

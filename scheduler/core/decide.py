@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from scheduler.core.adopt import adopt, resize_shares
+from scheduler.core.dependencies import settle
 from scheduler.core.draft import Change
 from scheduler.core.evolve import evolve
 from scheduler.core.fast_replace import replace
@@ -45,6 +46,8 @@ def decide(
         after, touched = change.view, (*touched, *change.touched)
     if stopped := keep_time_limits(after, after.jobs if looked else touched, now, rules):
         after, touched = stopped.view, (*touched, *stopped.touched)
+    if settled := settle(after, touched, looked, now, rules):
+        after, touched = settled.view, (*touched, *settled.touched)
     if _plan_is_due(after, now, rules):
         for change in _replan(after, policy, now, rules):
             after, touched = change.view, (*touched, *change.touched)

@@ -6,7 +6,7 @@ the next; which jobs it touched is part of the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -49,6 +49,7 @@ class Draft:
         self.nodes: tuple[Node, ...] = view.nodes
         self.held: Mapping[GpuKey, Mapping[RunKey, int]] = view.held
         self.stopping: Set[JobId] = view.stopping
+        self.behind: Mapping[JobId, tuple[JobId, ...]] = view.behind
         self.disturbed: Mapping[GpuKey, Time] = view.disturbed
         self.kinds: Mapping[str, JobFamily] = view.kinds
         self.used: Mapping[str, Used] = view.used
@@ -62,6 +63,7 @@ class Draft:
         self.scores: Mapping[str, sweeps.Scores] = view.scores
         self._own_jobs: dict[JobId, Job] | None = None
         self._own_stopping: set[JobId] | None = None
+        self._own_behind: dict[JobId, tuple[JobId, ...]] | None = None
         self._own_ended: dict[JobId, Time] | None = None
         self._own_held: dict[GpuKey, Mapping[RunKey, int]] | None = None
         self._own_disturbed: dict[GpuKey, Time] | None = None
@@ -83,6 +85,7 @@ class Draft:
             if self._own_stopping is None:
                 self.stopping = self._own_stopping = set(self.stopping)
             self._own_stopping ^= {job.id}
+        self._await(job.id, _awaited(old), _awaited(job))
         if job.outcome and not (old and old.outcome):
             if self._own_ended is None:
                 self.ended = self._own_ended = dict(self.ended)
@@ -169,6 +172,7 @@ class Draft:
             nodes=self.nodes,
             held=self.held,
             stopping=frozenset(self.stopping),
+            behind=self.behind,
             disturbed=self.disturbed,
             kinds=self.kinds,
             used=self.used,
@@ -185,6 +189,20 @@ class Draft:
             at=self.now,
         )
         return Change(view, tuple(self._touched), tuple(self._profiles))
+
+    def _await(self, job_id: JobId, old: Collection[JobId], new: Collection[JobId]) -> None:
+        if old == new:
+            return
+        if self._own_behind is None:
+            self.behind = self._own_behind = dict(self.behind)
+        for awaited in dict.fromkeys((*old, *new)):
+            waiting = [id for id in self._own_behind.get(awaited, ()) if id != job_id]
+            if awaited in new:
+                waiting.append(job_id)
+            if waiting:
+                self._own_behind[awaited] = tuple(waiting)
+            else:
+                del self._own_behind[awaited]
 
     def _enter_run(self, job_id: JobId, old: Run | None, new: Run | None) -> None:
         if old and not (new and new.attempt == old.attempt and new.shares == old.shares):
@@ -220,8 +238,15 @@ def _matters(job: Job) -> tuple[object, ...]:
     """The fields of a job that a plan depends on, except held memory."""
     # Only a run that has reported may be asked to stop.
     speaks = job.run is not None and job.run.heard_at is not None
-    wish = job.priority, job.held, job.max_epochs, job.memory_mib
+    wish = job.priority, job.held, job.max_epochs, job.memory_mib, not job.awaits
     return job.waiting, job.outcome, job.eligible_at, speaks, *wish
+
+
+def _awaited(job: Job | None) -> tuple[JobId, ...]:
+    """The jobs whose ends the job waits for."""
+    if job is None or job.outcome or not job.awaits:
+        return ()
+    return tuple(dict.fromkeys(after.job_id for after in job.awaits))
 
 
 def _claims(run: Run | None, pods: tuple[Pod, ...]) -> dict[GpuKey, int]:

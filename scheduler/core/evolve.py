@@ -36,7 +36,7 @@ import math
 from collections.abc import Sequence
 from functools import singledispatch
 
-from scheduler.core import gang, learning, sweeps, time_limit
+from scheduler.core import dependencies, gang, learning, sweeps, time_limit
 from scheduler.core.admission import port_owner
 from scheduler.core.draft import Change, Draft
 from scheduler.core.fast_replace import replace
@@ -108,7 +108,9 @@ def _(event: Submitted, draft: Draft) -> None:
         return
     if event.claims_ports and port_owner(event.job_id, event.spec, draft.jobs.values()):
         return  # the view stays as it is, and the API tells the submitter
-    draft.put(Job.submitted(event.job_id, event.spec, draft.now, event.token))
+    job = Job.submitted(event.job_id, event.spec, draft.now, event.token)
+    if known := dependencies.known_at_submission(job, draft.jobs, event.ended, draft.now):
+        draft.put(known)
 
 
 @_apply.register

@@ -35,6 +35,7 @@ _OUTCOMES = {
     Outcome.SUCCEEDED: "job_finished",
     Outcome.FAILED: "job_failed",
     Outcome.CANCELLED: "job_cancelled",
+    Outcome.SKIPPED: "job_skipped",
 }
 
 

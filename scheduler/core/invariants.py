@@ -38,6 +38,7 @@ def check_job(job: Job) -> None:
     _require(0 <= job.epochs_done <= job.max_epochs, "epochs out of range", job)
     _require(not (run and job.outcome), "an ended job has a run", job)
     _require((job.outcome is None) == (job.ended_at is None), "outcome and end time disagree", job)
+    _require(not (run and job.awaits), "a job runs before another has ended", job)
     if run:
         _require(run.attempt == job.attempts, "the run is not the newest attempt", job)
         _require(all(share.memory_mib > 0 for share in run.shares), "an empty share", job)

@@ -97,6 +97,21 @@ class Share:
         return self.node, self.gpu
 
 
+class When(StrEnum):
+    """How another job must have ended before a job starts."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    FINISHED = "finished"  # it succeeded, failed or was cancelled, but was not skipped
+    SKIPPED_OR_SUCCEEDED = "skipped-or-succeeded"
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    job_id: JobId
+    when: When = When.SUCCEEDED
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """What the user asked for. It never changes after submission."""
@@ -142,6 +157,7 @@ class JobSpec:
     prune_after: int = 0  # not before so many epochs
     code: str = ""  # the id of the package that it sees as /code; empty: none
     folders: tuple[tuple[str, str], ...] = ()  # links in /code, each with where it leads
+    after: tuple[After, ...] = ()  # it starts only when all of these hold: see dependencies.py
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -193,6 +209,7 @@ class Outcome(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    SKIPPED = "skipped"  # it never ran, because a condition in `after` can never hold
 
 
 class Failure(StrEnum):
@@ -316,6 +333,7 @@ class Job:
     outcome: Outcome | None = None
     reason: str = ""  # why it, or its last run, ended
     trained: Trained | None = None  # None: its library has not told
+    awaits: tuple[After, ...] = ()  # those of `spec.after` that do not hold yet
 
     @classmethod
     def submitted(cls, job_id: JobId, spec: JobSpec, at: Time, token: str = "") -> Job:
@@ -329,6 +347,7 @@ class Job:
             held=spec.held,
             max_epochs=spec.max_epochs,
             memory_mib=spec.memory_mib,
+            awaits=spec.after,
         )
 
     @property
@@ -403,12 +422,15 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job is submitted. If it claims ports, it is rejected while a live job has one of them."""
+    """A job is submitted. If it claims ports, it is rejected while a live job has one of them. It
+    is also rejected if it starts after a job that is neither in the view nor in `ended`."""
 
     job_id: JobId
     spec: JobSpec
     token: str = ""
     claims_ports: bool = False
+    # Of the jobs that it starts after, those that had ended: id, outcome and name.
+    ended: tuple[tuple[JobId, Outcome, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,6 +562,7 @@ class Waiting(StrEnum):
     on the wire, in JSON and in rows."""
 
     HELD = "held"
+    AFTER = "after"  # other jobs have to end first, as its submitter has said
     BACKOFF = "backoff"  # its last run failed: it must not be started again yet
     STOPPING = "stopping"  # other runs, or its own last one, are not gone yet
     NODES = "nodes"
@@ -610,6 +633,7 @@ class Reason:
     speed: float = 0.0  # slowed: relative to the speed that it could have
     measured: bool = False  # `speed` was measured, not predicted
     parallel: int = 0  # so many jobs of its sweep may run at once, and `jobs` come first
+    when: When | None = None  # after: how `jobs` must end; None: some so, some so
 
 
 @dataclass(frozen=True, slots=True)
@@ -653,6 +677,7 @@ class View:
     # Memory held on each GPU: by current runs, and by pods that are not seen gone yet.
     held: Mapping[GpuKey, Mapping[RunKey, int]] = field(default_factory=dict)
     stopping: frozenset[JobId] = frozenset()  # jobs whose run has been asked to stop
+    behind: Mapping[JobId, tuple[JobId, ...]] = field(default_factory=dict)  # who awaits each job
     due_at: Time = 0.0  # when the next of these is to be killed: after `at`, or it is not known
     # When a job last began or ceased to train on a GPU. A measurement that spans this moment
     # describes neither the time before nor after it.

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from signal import Signals
 
-from scheduler.core.model import GpuCounts, Reason, Waiting, WholeGpus
+from scheduler.core.model import GpuCounts, Reason, Waiting, When, WholeGpus
 
 NAMES_MAX = 3  # further names are counted
 DEFAULT_IMAGE = "the default image"
@@ -39,6 +39,8 @@ def text(reason: Reason) -> str:
     match reason.kind:
         case Waiting.HELD:
             return "until it is released"
+        case Waiting.AFTER:
+            return _after(reason)
         case Waiting.BACKOFF:
             return f"tries again in {reason.seconds} s, after: {reason.cause}"
         case Waiting.STOPPING:
@@ -116,6 +118,12 @@ def listed(names: Iterable[str], more: int = 0) -> str:
 
 
 # --- jobs that wait -----------------------------------------------------------------------------
+
+
+def _after(reason: Reason) -> str:
+    how = {When.FAILED: " to fail", When.FINISHED: " to end"}
+    where = f" ({reason.cause})" if reason.cause else ""
+    return f"waits for {_jobs(reason)}{how.get(reason.when, '') if reason.when else ''}{where}"
 
 
 def _stopping(reason: Reason) -> str:

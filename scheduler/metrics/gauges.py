@@ -14,12 +14,12 @@ MIB = 2**20
 _LEVELS = {LIBRARY: 0, WATCHDOG: 1, DRIVER: 2}
 # The kinds of reasons that a waiting job can have.
 REASONS = (
-    *(Waiting.HELD, Waiting.BACKOFF, Waiting.STOPPING, Waiting.NODES, Waiting.IMAGE),
+    *(Waiting.HELD, Waiting.AFTER, Waiting.BACKOFF, Waiting.STOPPING, Waiting.NODES, Waiting.IMAGE),
     *(Waiting.GPUS, Waiting.MEMORY, Waiting.TURN, Waiting.PLANNING),
     Waiting.PARALLEL,
 )
 # Those of jobs that wait by request, or for a time that is known.
-_NOT_READY = (Waiting.HELD, Waiting.BACKOFF, Waiting.PARALLEL)
+_NOT_READY = (Waiting.HELD, Waiting.AFTER, Waiting.BACKOFF, Waiting.PARALLEL)
 
 Values = tuple[str, ...]  # of labels
 

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from heapq import heappop, heappush
 
 from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, JobId, Placement, Rules, Run, RunPhase, Time
@@ -64,7 +65,8 @@ class _ForecastBuilder:
         self.made: dict[JobId, Guess] = {}
         self.waiting = [job for job in waiting_in_order(self.view) if not job.held]
         running = [job for job in paces.jobs if job.run]
-        level = _level([*running, *self.waiting], len(queueing.capacity))
+        ready = [job for job in self.waiting if not job.awaits]
+        level = _level([*running, *ready], len(queueing.capacity))
         self.fair = {job.id: _clamped(level, job) for job in (*running, *self.waiting)}
         self.column: dict[tuple[str, int], int] = {}
         configs: list[Placement] = []
@@ -126,7 +128,8 @@ class _ForecastBuilder:
     # --- the others -------------------------------------------------------------------------
 
     def let_the_others_start(self) -> None:
-        for place, job in enumerate(self.waiting):
+        ready = [job for job in self.waiting if not job.awaits]
+        for place, job in enumerate(ready):
             if job.spec.gpus_min == 0:
                 continue
             start = self._start(job)
@@ -134,6 +137,37 @@ class _ForecastBuilder:
                 first = ForecastCase.NEXT if place < NEXT else ForecastCase.QUEUED
                 room = start.at <= self.now and job.eligible_at <= self.now
                 self._wait(job, start, ForecastCase.ROOM if room else first)
+        self._let_dependents_start()
+
+    def _let_dependents_start(self) -> None:
+        """Those that await others start when these are expected to have ended, the first to be
+        ready first; nothing is told of them if one of those ends is not known."""
+        ready: list[tuple[Time, int, JobId]] = []
+        left = {job.id: {after.job_id for after in job.awaits} for job in self.waiting}
+        order = {job.id: place for place, job in enumerate(self.waiting)}
+
+        def free(ended: JobId) -> None:
+            for job_id in self.view.behind.get(ended, ()):
+                if job_id in left and ended in left[job_id]:
+                    left[job_id].discard(ended)
+                    if not left[job_id]:
+                        heappush(ready, (self._ready_at(job_id), order[job_id], job_id))
+
+        for job_id in [*self.made]:
+            if self.made[job_id].ends_at is not None:
+                free(job_id)
+        while ready:
+            at, _, job_id = heappop(ready)
+            job = self.view.jobs[job_id]
+            self.queueing.advance(at)
+            if job.spec.gpus_min and (start := self._start(job)):
+                self._wait(job, start, ForecastCase.QUEUED)
+                if self.made[job_id].ends_at is not None:
+                    free(job_id)
+
+    def _ready_at(self, job_id: JobId) -> Time:
+        awaited = (self.made[after.job_id].ends_at for after in self.view.jobs[job_id].awaits)
+        return max((at for at in awaited if at is not None), default=self.now)
 
     def _start(self, job: Job) -> PlannedStart | None:
         row, least, fair = self.paces.row[job.id], job.spec.gpus_min, self.fair[job.id]

@@ -94,6 +94,12 @@ class ListSchedule:
             self._wait()
         return None
 
+    def advance(self, to: Time) -> None:
+        """Frees what is free by then."""
+        while self._ends and self._ends[0].at <= to:
+            self._wait()
+        self.now = max(self.now, to)
+
     def _wait(self) -> None:
         """Advances to the next end. There is one as long as some GPU is not free."""
         end = heapq.heappop(self._ends)

@@ -60,7 +60,8 @@ def remedy(
 
 def startable(job: Job, now: Time) -> bool:
     """Whether the job waits only for GPUs."""
-    return job.waiting and not (job.held or job.cancelled or job.eligible_at > now)
+    kept = job.held or job.cancelled or job.awaits or job.eligible_at > now
+    return job.waiting and not kept
 
 
 def starts(job_id: JobId, view: View, now: Time, policy: Policy, rules: Rules) -> bool:

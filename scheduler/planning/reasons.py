@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 
+from scheduler.core import dependencies
 from scheduler.core.fast_replace import replace
 from scheduler.core.images import has
 from scheduler.core.memory import (
@@ -294,6 +295,8 @@ def blocked_reason(job: Job, view: View, now: Time) -> Reason | None:
     """Why the job may not have GPUs, whatever is free. None: it may."""
     if job.held:
         return Reason(Waiting.HELD)
+    if job.awaits:
+        return dependencies.reason(job, view)
     if job.run is None and job.eligible_at > now:
         seconds = round(job.eligible_at - now)
         return Reason(Waiting.BACKOFF, seconds=seconds, cause=job.reason)

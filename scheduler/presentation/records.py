@@ -179,6 +179,7 @@ def spec_of(spec: pb.JobSpec) -> Record:
         "maximize": spec.maximize,
         "prune": spec.prune,
         "prune_after": spec.prune_after,
+        "after": [{"job": each.job, "when": each.when} for each in spec.after],
     }
 
 

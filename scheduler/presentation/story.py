@@ -23,6 +23,7 @@ _SENTENCES = {
     "run_visited": "{by} connected to attempt {attempt}: {what}",
     "job_failed": "FAILED: {reason}",
     "job_cancelled": "CANCELED: {reason}",
+    "job_skipped": "SKIPPED: {reason}",
 }
 
 

@@ -24,7 +24,7 @@ from scheduler.presentation.render import (
 from scheduler.v1 import scheduler_pb2 as pb
 
 SHORT = 8  # this many characters of an id's end are enough to select a job
-ENDED = ("FINISHED", "FAILED", "CANCELED")
+ENDED = ("FINISHED", "FAILED", "CANCELED", "SKIPPED")
 _WAITING = ("HELD", "QUEUED")
 
 _COLOURS = {
@@ -36,6 +36,7 @@ _COLOURS = {
     "UNRESPONSIVE": "magenta",
     "FAILED": "red",
     "CANCELED": "grey",
+    "SKIPPED": "grey",
 }
 _COLUMNS = (
     Column("ID"),
@@ -247,6 +248,8 @@ def options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
         yield "--time_limit", f"{spec.time_limit_seconds:.0f}s"
     if spec.maximize:
         yield "--mode", "max"
+    for after in spec.after:
+        yield "--after", f"{after.job}:{after.when}"
     for name in spec.secrets:
         yield "--secret", name
     for name, source in pairs(spec.folders).items():
@@ -290,11 +293,28 @@ FLAGS = {
 # --- what a change has done ----------------------------------------------------------------------
 
 
-def cancel_result(reply: pb.CancelJobReply, graceful: bool) -> str:
-    job = reply.job
-    name = title(job)
+def cancel_result(reply: pb.CancelJobReply, graceful: bool) -> list[str]:
+    first = _cancelled(reply.job, graceful)
     if reply.already_ended:
-        return f"{name}: already {job.state.lower()}"
+        first = f"{title(reply.job)}: already {reply.job.state.lower()}"
+    return [first, *(_cancelled(job, graceful) for job in reply.dependents)]
+
+
+def left_behind(reply: pb.CancelJobReply) -> str:
+    """What becomes of the jobs that wait for the end of a cancelled one."""
+    if not reply.behind:
+        return ""
+    named, more = [printable(job.name) for job in reply.behind[:3]], len(reply.behind) - 3
+    names = ", ".join([*named, *([f"{more} more"] if more > 0 else [])])
+    wait = "jobs wait" if len(reply.behind) > 1 else "job waits"
+    return (
+        f"{len(reply.behind)} {wait} for its end: {names}; what needs its success is skipped"
+        " (--with_dependents cancels all of them)"
+    )
+
+
+def _cancelled(job: pb.Job, graceful: bool) -> str:
+    name = title(job)
     if job.state == "CANCELED":
         return f"{name}: canceled"
     when = "at the end of its epoch" if graceful else "now"

@@ -38,6 +38,7 @@ from scheduler.core.model import (
     Node,
     Observed,
     OldLibrary,
+    Outcome,
     Pod,
     Profile,
     Reason,
@@ -77,6 +78,7 @@ class _Accepted:
 
     job_id: JobId
     claims_ports: bool
+    ended: tuple[tuple[JobId, Outcome, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ def encode_events(
             and event.job_id not in accepted
         ):
             accepted.add(event.job_id)  # a second one may differ
-            heard.append((_NUMBERS[_Accepted], (event.job_id, event.claims_ports)))
+            heard.append((_NUMBERS[_Accepted], (event.job_id, event.claims_ports, event.ended)))
         elif isinstance(event, Observed):
             heard.append((_NUMBERS[kind], _encode_observation(event, observed)))
             observed = event
@@ -213,7 +215,8 @@ def decode_events(
         elif kind is _Accepted:
             accepted = _decode_event(_Accepted, values)
             spec, token = read_row(accepted.job_id)
-            events.append(Submitted(accepted.job_id, spec, token, accepted.claims_ports))
+            event = Submitted(accepted.job_id, spec, token, accepted.claims_ports, accepted.ended)
+            events.append(event)
         elif kind is EpochEnded:
             events.append(EpochEnded(_decode_event(Profile, values)))
         else:
@@ -308,8 +311,10 @@ def _as_recorded(action: Action) -> Any:
 
 
 def _used_columns(job: Job, state: Row) -> Row:
-    """Without the last column of a job that has nothing there: older journals lack it."""
-    return state if job.trained else state[:-1]
+    """Without the last columns of a job that has nothing there: older journals lack them."""
+    if job.awaits:
+        return state
+    return state[:-1] if job.trained else state[:-2]
 
 
 def _planned(view: View, decider: Decider) -> Any:

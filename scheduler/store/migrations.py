@@ -259,3 +259,8 @@ def what_people_write_on_jobs(db: Database) -> None:
 @migrations()
 def how_the_jobs_of_a_sweep_compare(db: Database) -> None:
     db.execute("alter table profiles add column score real")
+
+
+@migrations()
+def which_jobs_are_awaited(db: Database) -> None:
+    db.execute("alter table jobs add column awaits text")

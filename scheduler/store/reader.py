@@ -92,7 +92,7 @@ ORDERS = {
     "project": "project",
     "experiment": "experiment",
     "state": "case outcome when 'cancelled' then 'CANCELED' when 'failed' then 'FAILED'"
-    " else 'FINISHED' end",
+    " when 'skipped' then 'SKIPPED' else 'FINISHED' end",
     "priority": "priority",
 }
 RUNS = "select user, project, run from jobs where outcome is null and run is not null"

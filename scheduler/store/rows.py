@@ -13,6 +13,7 @@ import msgspec
 
 from scheduler.core.errors import ConfigError, InvariantError
 from scheduler.core.model import (
+    After,
     Fact,
     Failure,
     Job,
@@ -55,6 +56,7 @@ JOB_STATE = (
     "measured",
     "run",
     "trained",
+    "awaits",
 )  # what changes while a job lives
 JOB_END = "outcome"
 JOB_FIXED = ("id", "submitted_at", "token", "spec")
@@ -94,6 +96,7 @@ _spec = msgspec.json.Decoder(JobSpec)
 _run = msgspec.json.Decoder(Run)
 _trained = msgspec.json.Decoder(Trained)
 _failures = msgspec.json.Decoder(tuple[tuple[Failure, int], ...])
+_awaits = msgspec.json.Decoder(tuple[After, ...])
 _measured = msgspec.json.Decoder(tuple[Measured, ...])
 _peaks = msgspec.json.Decoder(tuple[tuple[int, int], ...])
 _kind = msgspec.json.Decoder(JobFamily)
@@ -111,6 +114,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "peaks": _peaks.decode,
     "run": lambda value: value and _run.decode(value),
     "trained": lambda value: value and _trained.decode(value),
+    "awaits": lambda value: _awaits.decode(value) if value else (),
     "outcome": lambda value: value and Outcome(value),
 }
 # What a value raises that no one has written; AttributeError: it has another type.
@@ -140,7 +144,8 @@ def job_state(job: Job) -> Row:
     run = None if job.run is None else _text(job.run)
     trained = None if job.trained is None else _text(job.trained)
     learned = _text(job.failures), _text(job.peaks), _text(job.measured), run
-    return *_job_plain(job), *learned, trained
+    awaits = _text(job.awaits) if job.awaits else None
+    return *_job_plain(job), *learned, trained, awaits
 
 
 def changed_jobs(before: View, after: View, touched: Sequence[JobId]) -> list[tuple[Job, Row]]:

@@ -23,7 +23,7 @@ class PortMapping(_message.Message):
     def __init__(self, host: _Optional[int] = ..., container: _Optional[int] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("name", "image", "command", "args", "project", "experiment", "labels", "env", "script_path", "custom_dir", "snapshots_dir", "ports", "max_epochs", "batch_size", "training_set_size", "gpus_min", "gpus_max", "memory_mib", "is_single_gpu", "disable_gpu_sharing", "priority", "held", "hours_estimate", "retries", "user", "keep_library", "process_per_gpu", "directory", "exported", "time_limit_seconds", "secrets", "no_tracking", "parallel", "metric", "maximize", "prune", "prune_after", "code", "folders")
+    __slots__ = ("name", "image", "command", "args", "project", "experiment", "labels", "env", "script_path", "custom_dir", "snapshots_dir", "ports", "max_epochs", "batch_size", "training_set_size", "gpus_min", "gpus_max", "memory_mib", "is_single_gpu", "disable_gpu_sharing", "priority", "held", "hours_estimate", "retries", "user", "keep_library", "process_per_gpu", "directory", "exported", "time_limit_seconds", "secrets", "no_tracking", "parallel", "metric", "maximize", "prune", "prune_after", "code", "folders", "after")
     NAME_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,7 @@ class JobSpec(_message.Message):
     PRUNE_AFTER_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     FOLDERS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     name: str
     image: str
     command: _containers.RepeatedScalarFieldContainer[str]
@@ -102,7 +103,16 @@ class JobSpec(_message.Message):
     prune_after: int
     code: str
     folders: _containers.RepeatedCompositeFieldContainer[KeyValue]
-    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., script_path: _Optional[str] = ..., custom_dir: _Optional[str] = ..., snapshots_dir: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., max_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., training_set_size: _Optional[int] = ..., gpus_min: _Optional[int] = ..., gpus_max: _Optional[int] = ..., memory_mib: _Optional[int] = ..., is_single_gpu: _Optional[bool] = ..., disable_gpu_sharing: _Optional[bool] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., hours_estimate: _Optional[float] = ..., retries: _Optional[int] = ..., user: _Optional[str] = ..., keep_library: _Optional[bool] = ..., process_per_gpu: _Optional[bool] = ..., directory: _Optional[str] = ..., exported: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., time_limit_seconds: _Optional[float] = ..., secrets: _Optional[_Iterable[str]] = ..., no_tracking: _Optional[bool] = ..., parallel: _Optional[int] = ..., metric: _Optional[str] = ..., maximize: _Optional[bool] = ..., prune: _Optional[str] = ..., prune_after: _Optional[int] = ..., code: _Optional[str] = ..., folders: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
+    after: _containers.RepeatedCompositeFieldContainer[After]
+    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., script_path: _Optional[str] = ..., custom_dir: _Optional[str] = ..., snapshots_dir: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., max_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., training_set_size: _Optional[int] = ..., gpus_min: _Optional[int] = ..., gpus_max: _Optional[int] = ..., memory_mib: _Optional[int] = ..., is_single_gpu: _Optional[bool] = ..., disable_gpu_sharing: _Optional[bool] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., hours_estimate: _Optional[float] = ..., retries: _Optional[int] = ..., user: _Optional[str] = ..., keep_library: _Optional[bool] = ..., process_per_gpu: _Optional[bool] = ..., directory: _Optional[str] = ..., exported: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., time_limit_seconds: _Optional[float] = ..., secrets: _Optional[_Iterable[str]] = ..., no_tracking: _Optional[bool] = ..., parallel: _Optional[int] = ..., metric: _Optional[str] = ..., maximize: _Optional[bool] = ..., prune: _Optional[str] = ..., prune_after: _Optional[int] = ..., code: _Optional[str] = ..., folders: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[After, _Mapping]]] = ...) -> None: ...
+
+class After(_message.Message):
+    __slots__ = ("job", "when")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    WHEN_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    when: str
+    def __init__(self, job: _Optional[str] = ..., when: _Optional[str] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("node", "gpu", "memory_mib")
@@ -421,20 +431,26 @@ class ListJobsReply(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., total: _Optional[int] = ..., next_cursor: _Optional[str] = ..., events: _Optional[str] = ...) -> None: ...
 
 class CancelJobRequest(_message.Message):
-    __slots__ = ("job", "graceful")
+    __slots__ = ("job", "graceful", "with_dependents")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GRACEFUL_FIELD_NUMBER: _ClassVar[int]
+    WITH_DEPENDENTS_FIELD_NUMBER: _ClassVar[int]
     job: str
     graceful: bool
-    def __init__(self, job: _Optional[str] = ..., graceful: _Optional[bool] = ...) -> None: ...
+    with_dependents: bool
+    def __init__(self, job: _Optional[str] = ..., graceful: _Optional[bool] = ..., with_dependents: _Optional[bool] = ...) -> None: ...
 
 class CancelJobReply(_message.Message):
-    __slots__ = ("job", "already_ended")
+    __slots__ = ("job", "already_ended", "dependents", "behind")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ALREADY_ENDED_FIELD_NUMBER: _ClassVar[int]
+    DEPENDENTS_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
     job: Job
     already_ended: bool
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., already_ended: _Optional[bool] = ...) -> None: ...
+    dependents: _containers.RepeatedCompositeFieldContainer[Job]
+    behind: _containers.RepeatedCompositeFieldContainer[JobName]
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., already_ended: _Optional[bool] = ..., dependents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., behind: _Optional[_Iterable[_Union[JobName, _Mapping]]] = ...) -> None: ...
 
 class UpdateJobRequest(_message.Message):
     __slots__ = ("job", "priority", "held", "max_epochs", "annotate")

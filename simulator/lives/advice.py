@@ -43,11 +43,11 @@ class RemedyChecker(RuleChecker):
                 self._try(job, after, policy)
 
     def _try(self, job: Job, view: View, policy: Policy) -> None:
-        if not startable(job, view.at):  # its reason is the hold or the back-off: remove that first
-            job = replace(job, held=False, eligible_at=min(job.eligible_at, view.at))
+        if not startable(job, view.at):  # not for lack of GPUs: remove that first
+            job = replace(job, held=False, eligible_at=min(job.eligible_at, view.at), awaits=())
             view = replace(view, jobs={**view.jobs, job.id: job})
             why = policy(view, view.at).why.get(job.id)
-            kept = why is not None and why.kind in (Waiting.HELD, Waiting.BACKOFF)
+            kept = why is not None and why.kind in (Waiting.HELD, Waiting.AFTER, Waiting.BACKOFF)
             self.require(not kept, job, "is no longer held back, but waits for", why)
         told = self.last_true.get((job.id, job.attempts), NO_REMEDY)
         if told == NO_REMEDY or self._untruth(told, job, view, policy):

@@ -258,6 +258,8 @@ class Outcomes(Checker):
                 failed = any(self.world.failures[job.id, cause] for cause in causes)
                 late = job.reason.startswith(time_limit.reason(job))  # see time_limits.py
                 self.require(failed or late, job, "never failed")
+            case Outcome.SKIPPED:
+                self.require(bool(job.spec.after), job, "follows no other")  # see graphs.py
 
     def on_end(self) -> None:
         for job_id, owner in self.owners.items():

@@ -241,7 +241,7 @@ def _share_gpu(job: Job, other: Job) -> bool:
 
 def _wants_gpus(job: Job, view: View) -> bool:
     """Whether it could use GPUs that other jobs give up."""
-    if job.outcome or job.cancelled or job.held:
+    if job.outcome or job.cancelled or job.held or job.awaits:
         return False
     begins = job.run is not None and job.run.started_at == view.at
     return job.waiting or begins or job.id in view.stopping

@@ -85,6 +85,8 @@ class WaitingReasons(RuleChecker):
         match kind:
             case Waiting.HELD:
                 return job.held
+            case Waiting.AFTER:
+                return bool(job.awaits)  # see graphs.py
             case Waiting.BACKOFF:
                 return job.eligible_at > view.at
             case Waiting.NODES:
@@ -131,7 +133,7 @@ def _any_run_vanishing(view: View) -> bool:
 
 
 def _can_start(job: Job, now: Time) -> bool:
-    return job.waiting and not job.held and job.eligible_at <= now
+    return job.waiting and not (job.held or job.awaits) and job.eligible_at <= now
 
 
 def _needs(view: View, key: GpuKey, gpu: Gpu, rules: Rules) -> list[int]:

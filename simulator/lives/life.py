@@ -41,6 +41,7 @@ from simulator.lives.faults import (
     with_gpu_faults,
     with_refusals,
 )
+from simulator.lives.graphs import Graphs, with_graphs
 from simulator.lives.growing_jobs import draw_growing_jobs, growth_checkers
 from simulator.lives.missing_epochs import MissingEpochs
 from simulator.lives.observed_memory import memory_checkers
@@ -121,15 +122,18 @@ def draw_options(
             fairness_half_life_seconds=rng.choice([300.0, 3600.0, 7 * 86400.0]),
         ),
         nodes=tuple(nodes),
-        truths=with_sweeps(
-            with_time_limits(
-                with_habits(
-                    draw_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib),
-                    random.Random(f"scripts {seed}"),
+        truths=with_graphs(
+            with_sweeps(
+                with_time_limits(
+                    with_habits(
+                        draw_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib),
+                        random.Random(f"scripts {seed}"),
+                    ),
+                    random.Random(f"time limits {seed}"),
                 ),
-                random.Random(f"time limits {seed}"),
+                random.Random(f"sweeps {seed}"),
             ),
-            random.Random(f"sweeps {seed}"),
+            random.Random(f"graphs {seed}"),
         ),
         safety_seconds=rng.uniform(100.0, 900.0),
         observe_every_seconds=rng.choice([30.0, 60.0, 120.0]),
@@ -218,7 +222,11 @@ class Life:
         self.world.read = lambda: self.scheduler.view
         self.world.witnesses = basic_checkers(self.world, self.owners)
         self.world.witnesses += memory_checkers(self.world)
-        self.world.witnesses += [TimeLimits(self.world), Sweeps(self.world, options.rules)]
+        self.world.witnesses += [
+            TimeLimits(self.world),
+            Sweeps(self.world, options.rules),
+            Graphs(self.world),
+        ]
         self.world.witnesses += [
             LearnedSpeedsMatch(self.world),
             UsedTimeMatches(self.world, options.rules),

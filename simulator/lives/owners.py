@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from scheduler.core.model import Cancelled, Event, Submitted, Updated
 from simulator.lives.workload import TrueJob
@@ -22,11 +23,25 @@ class Owner:
         world.after(truth.submit_at, self._submit)
 
     def _submit(self) -> None:
-        self._send_until_answered(
-            Submitted(self.truth.job_id, self.truth.spec, "token"), self._on_submitted
-        )
+        """Its conditions name jobs that exist. What these came to is told with the submission, as
+        the API does; if it is out of date there, the submission is rejected, and repeated."""
+        spec, stored = self.truth.spec, self.world.stored
+        others = [stored.get(after.job_id) for after in spec.after]
+        if not all(others):
+            self.world.after(RESEND_SECONDS, self._submit)
+            return
+        ended = tuple((job.id, job.outcome, job.spec.name) for job in others if job and job.outcome)
+        event = Submitted(self.truth.job_id, spec, "token", ended=ended)
+        if others:  # late, so that it is out of date at times
+            send = partial(self._send_until_answered, event, self._on_submitted)
+            self.world.after(RESEND_SECONDS, send)
+        else:
+            self._send_until_answered(event, self._on_submitted)
 
     def _on_submitted(self) -> None:
+        if self.truth.spec.after and self.truth.job_id not in self.world.stored:
+            self._submit()
+            return
         self.world.acknowledged.add(self.truth.job_id)
         if self.truth.cancel_at is not None:
             self.world.after(max(0.0, self.truth.cancel_at - self.world.time), self._cancel)

@@ -275,7 +275,7 @@ def test_a_fact_keeps_its_data() -> None:
 
 
 def test_every_state_is_a_word_of_the_protocol() -> None:
-    comment = "HELD QUEUED STARTING RUNNING STOPPING UNRESPONSIVE FINISHED FAILED CANCELED"
+    comment = "HELD QUEUED STARTING RUNNING STOPPING UNRESPONSIVE FINISHED FAILED CANCELED SKIPPED"
     assert list(State) == comment.split()
 
 

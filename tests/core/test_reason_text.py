@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.model import Reason, Waiting, WholeGpus
+from scheduler.core.model import Reason, Waiting, When, WholeGpus
 from scheduler.core.reason_text import (
     exit_code,
     first_named,
@@ -24,6 +24,12 @@ MANY = ("a", "b", "c", "d")
 
 WAITING = [
     (Reason(Waiting.HELD), "until it is released"),
+    (
+        Reason(Waiting.AFTER, jobs=("train-fine",), cause="RUNNING, 3/10, about 12 min"),
+        "waits for train-fine (RUNNING, 3/10, about 12 min)",
+    ),
+    (Reason(Waiting.AFTER, jobs=("a", "b"), when=When.FAILED), "waits for a and b to fail"),
+    (Reason(Waiting.AFTER, jobs=MANY, when=When.FINISHED), "waits for a, b and 2 others to end"),
     (
         Reason(Waiting.BACKOFF, seconds=60, cause="exit code 1"),
         "tries again in 60 s, after: exit code 1",

@@ -43,6 +43,7 @@ def sharing(name: str, file: str, old: str, new: str, *seeds: int) -> Mutant:
     return Mutant(name, ((file, old, new),), "gpu_sharing", seeds)
 
 
+DEPENDENCIES = "scheduler/core/dependencies.py"
 TIME_LIMIT = "scheduler/core/time_limit.py"
 SWEEPS = "scheduler/core/sweeps.py"
 TURNS = "scheduler/planning/turns.py"
@@ -77,6 +78,73 @@ TRIALS = "scheduler/estimates/trials.py"
 GROWING = 11, 42, 215, 268, 297, 323  # see simulator/lives/growing_jobs.py
 
 MUTANTS = (
+    # --- jobs behind others ---
+    mutant(
+        "a skip does not go on down",
+        DEPENDENCIES,
+        "            due.extend(draft.behind.get(job.id, ()))",
+        "            pass",
+    ),
+    mutant(
+        "a cancelled job counts as failed",
+        DEPENDENCIES,
+        "When.FAILED: frozenset({Outcome.FAILED}),",
+        "When.FAILED: frozenset({Outcome.FAILED, Outcome.CANCELLED}),",
+    ),
+    mutant(
+        "one condition that holds is enough",
+        DEPENDENCIES,
+        "return job if len(left) == len(job.awaits) else replace(job, awaits=tuple(left))",
+        "return job if len(left) == len(job.awaits) else replace(job, awaits=())",
+    ),
+    mutant(
+        "a skipped job lets others start that want it finished",
+        DEPENDENCIES,
+        "frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED}),",
+        "frozenset(Outcome),",
+    ),
+    mutant(
+        "what ended before the submission is not told to the loop",
+        DEPENDENCIES,
+        "        elif after.job_id not in known:\n            return None",
+        "        elif True:\n            return None",
+    ),
+    mutant(
+        "a job that names an unknown job is accepted",
+        DEPENDENCIES,
+        "        elif after.job_id not in known:\n            return None",
+        "        elif after.job_id not in known:\n            left.append(after)",
+    ),
+    mutant(
+        "a plan may start a job before those that it follows have ended",
+        ADOPT,
+        "if job.awaits or awaits_old_pods(job, draft.pods):",
+        "if awaits_old_pods(job, draft.pods):",
+    ),
+    mutant(
+        "what a job still waits for is not stored",
+        ROWS,
+        "awaits = _text(job.awaits) if job.awaits else None",
+        "awaits = None",
+    ),
+    mutant(
+        "a policy plans for jobs that wait for others",
+        REASONS,
+        "    if job.awaits:",
+        "    if False:",
+    ),
+    mutant(
+        "who waits for a job is forgotten when another starts to",
+        DRAFT,
+        "waiting = [id for id in self._own_behind.get(awaited, ()) if id != job_id]",
+        "waiting = list[JobId]()",
+    ),
+    mutant(
+        "the end of a job is not looked at for those behind it",
+        DEPENDENCIES,
+        "            yield from view.behind.get(job_id, ())\n        elif",
+        "            pass\n        elif",
+    ),
     # --- how a view changes ---
     mutant(
         "an old observation is believed",

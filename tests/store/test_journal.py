@@ -129,6 +129,7 @@ def test_a_view_reads_as_it_was_written() -> None:
         view(running, waiting, pods=[pod(running)]),
         number=7,
         stopping=frozenset({running.id}),
+        behind={running.id: (waiting.id,)},
         due_at=9.0,
         disturbed={("n1", "gpu0"): 3.0},
         kinds={"kind": JobFamily(2)},

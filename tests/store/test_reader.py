@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.api.status import ENDED
 from scheduler.core.errors import ConfigError
 from scheduler.core.model import Fact, Job, JobId, JobSpec, Outcome, Profile, View
 from scheduler.core.ports import Step
@@ -140,8 +141,7 @@ def test_a_list_holds_the_newest_that_fit_and_counts_them_all(asked: Reader, que
 
 def ordered_value(job: Job, order: str) -> str | int:
     if order == "state":
-        words = {Outcome.SUCCEEDED: "FINISHED", Outcome.FAILED: "FAILED"}
-        return words.get(job.outcome or Outcome.CANCELLED, "CANCELED")
+        return "" if job.outcome is None else ENDED[job.outcome]
     if order == "priority":
         return job.priority
     return JOBS.index(job) + 1 if order == "submitted" else str(getattr(job.spec, order))

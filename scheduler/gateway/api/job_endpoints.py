@@ -50,6 +50,7 @@ class SubmitBody(msgspec.Struct, forbid_unknown_fields=True):
 
 class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
     graceful: bool = False
+    with_dependents: bool = False
 
 
 class UpdateBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -189,12 +190,16 @@ async def _submit(
 
 async def cancel(asked: Asked) -> Any:
     body: CancelBody = asked.body
-    request = pb.CancelJobRequest(job=asked.job, graceful=body.graceful)
+    request = pb.CancelJobRequest(
+        job=asked.job, graceful=body.graceful, with_dependents=body.with_dependents
+    )
     reply = await asked.daemon.ask("Scheduler/CancelJob", request, pb.CancelJobReply, asked.token)
     return {
         "job": records.job(reply.job),
         "already_ended": reply.already_ended,
-        "text": views.cancel_result(reply, body.graceful),
+        "text": "; ".join(
+            filter(None, (*views.cancel_result(reply, body.graceful), views.left_behind(reply)))
+        ),
     }
 
 

@@ -79,6 +79,6 @@ export const printable = (text) => String(text ?? "").replace(/[^\P{C}]|[^\P{Z} 
 
 export const shortId = (id) => id.slice(-8);
 
-export const ENDED = new Set(["FINISHED", "FAILED", "CANCELED"]);
+export const ENDED = new Set(["FINISHED", "FAILED", "CANCELED", "SKIPPED"]);
 export const WAITING = new Set(["QUEUED", "HELD"]);
 export const live = (job) => !ENDED.has(job.state);

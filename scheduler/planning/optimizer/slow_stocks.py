@@ -62,7 +62,7 @@ def _starves(jobs: Sequence[Job], view: View, apart: Mapping[GpuKey, str]) -> bo
     these are apart."""
     gpus, named = usable_gpus(view.nodes), usable_gpus(_named(view, apart).nodes)
     idle = [key for key in gpus if not view.held.get(key)]
-    waiting = [job for job in jobs if job.waiting and not job.held]
+    waiting = [job for job in jobs if job.waiting and not (job.held or job.awaits)]
     now = [{key: known[key] for key in idle} for known in (gpus, named)]
     return _lacks(jobs, gpus, named) or _lacks(waiting, *now)
 

@@ -41,6 +41,7 @@ const Help = () => html`
       ["STOPPING", "was asked to stop, and stops at the end of its epoch"],
       ["UNRESPONSIVE", "has not reported for two intervals"], ["FINISHED", "all its epochs are done"],
       ["FAILED", "ended by itself, and not well"], ["CANCELED", "ended by a person"],
+      ["SKIPPED", "never ran: a job that it was to follow ended otherwise"],
     ].map(([state, text]) => html`<dt><span class="state ${state}">${state}</span></dt><dd>${text}</dd>`)}</dl><//>
   </div>`;
 
