@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -31,7 +32,7 @@ from cli.storage.stored_files import (
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.part")
-_EXACT_SECONDS = 1e-5  # file systems keep times this exactly, or better
+EXACT_SECONDS = 1e-5  # file systems keep times this exactly, or better
 
 
 class FolderStorage:
@@ -70,7 +71,7 @@ class FolderStorage:
                 name = joined(folder, entry.name) if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     below.append(name)
-                elif not _PARTIAL.fullmatch(entry.name):
+                elif not is_partial(entry.name):
                     yield _found(top, name, entry)
             folders += reversed(below)
 
@@ -99,7 +100,7 @@ class FolderStorage:
         return (
             stat.S_ISREG(status.st_mode)
             and status.st_size == file.size
-            and abs(status.st_mtime - file.modified_at) < _EXACT_SECONDS
+            and abs(status.st_mtime - file.modified_at) < EXACT_SECONDS
         )
 
     def write(
@@ -136,6 +137,17 @@ class FolderStorage:
             more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
             raise CommandError(f"{failures[0]}{more}", 1)
         progress(removed)
+
+
+def partial_name(name: str, source: CopySource) -> str:
+    """Of the file that is there until a copy is whole."""
+    encoded = os.fsencode(name)
+    short = name if len(encoded) <= 200 else hashlib.sha256(encoded).hexdigest()
+    return f".{short}.{source.identity}.part"
+
+
+def is_partial(name: str) -> bool:
+    return _PARTIAL.fullmatch(name) is not None
 
 
 def is_kept(path: str) -> bool:
@@ -202,7 +214,7 @@ def _open_parent(folder: str, path: str) -> int:
 
 
 def _write(folder: int, name: str, source: CopySource, progress: Callable[[int], None]) -> None:
-    partial = f".{name[:200]}.{source.identity}.part"
+    partial = partial_name(name, source)
     _remove_other_partials(folder, partial)
     file = _open_partial(folder, partial)
     try:
@@ -245,7 +257,7 @@ def _remove_other_partials(folder: int, partial: str) -> None:
     """Of versions of this file that are no more."""
     stem = partial[: -len("0123456789abcdef.part")]
     for name in os.listdir(folder):
-        if name != partial and name.startswith(stem) and _PARTIAL.fullmatch(name):
+        if name != partial and name.startswith(stem) and is_partial(name):
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=folder)
 

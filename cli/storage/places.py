@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 from cli.client import address
 from cli.command import CommandError, UsageError
-from cli.connection import connect
+from cli.connection import connect, is_here
 from cli.contexts.context_file import Context
 from cli.contexts.keys import NAME
 from cli.storage.folder_storage import FolderStorage
+from cli.storage.ssh_storage import SshStorage
 from cli.storage.stored_files import Storage
 
 S3, JOB = "s3://", "job://"
-HERE = ("127.0.0.1", "localhost", "[::1]")
 REFUSED = 4  # the exit code
 
 
@@ -67,17 +67,17 @@ def _storage(options: argparse.Namespace) -> Storage:
             " reach: use a job that has the volume and `kubectl cp`, or s3://",
             REFUSED,
         )
-    host = ""
-    if context and kind == "slurm":
-        settings = context.keys.get("slurm")
-        host = (
-            settings.value.get("host", "") if settings and isinstance(settings.value, dict) else ""
-        )
-    elif kind == "server" and (named := address(options.server)[0]) not in HERE:
-        host = named.strip("[]")
-    if not host:
+    if is_here(options) or kind == "local":
         return FolderStorage()
-    raise CommandError(f"the files are on {host}, which is not supported yet", REFUSED)
+    if context and kind == "slurm":
+        from cli.slurm.slurm_settings import settings  # rarely needed
+
+        host = settings(context).host
+    else:
+        host = address(options.server)[0].strip("[]")
+    if host.startswith("-"):
+        raise UsageError(f"{host!r} is not the name of a machine")
+    return SshStorage(host)
 
 
 def _snapshots(text: str, options: argparse.Namespace) -> str:
