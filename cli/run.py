@@ -95,6 +95,12 @@ def submit(options: argparse.Namespace) -> int:
     for flag in ("shuffle", "limit"):
         if getattr(options, flag):
             raise UsageError(f"--{flag}: chooses among many jobs: give --sweep, or --spec FILE.py")
+    if options.interactive:
+        from cli import interactive  # rarely needed
+
+        return interactive.attend(options)
+    if options.hours:
+        raise UsageError("--hours: is of --interactive; --time_limit limits other jobs")
     if is_local(options):
         for flag in ("dry_run", "code", "hold"):
             if getattr(options, flag):
@@ -170,6 +176,7 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
         after=options.after,
         keep_library=options.keep_library,
         no_tracking=options.no_tracking,
+        debug_wait=options.debug_wait,
         process_per_gpu=options.processes_per_node == "gpu",
         project=options.project,
         experiment=options.experiment,

@@ -12,6 +12,7 @@ from scheduler.v1 import scheduler_pb2 as pb
 # the same Python. A container gets none of it.
 EXPORTED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYENV_VERSION")
 EXPORT_NOTHING = "none"
+SESSION_HOURS_MAX = 168.0
 ASKED_ABOVE = 1000  # more jobs at once need --yes
 JOBS_MAX = 10_000  # the scheduler takes no more at once
 REPEAT = "repeat"  # in braces: the number of a repetition, from 0
@@ -93,6 +94,13 @@ def add_what(group: argparse._ArgumentGroup) -> None:
         type=_ports,
         default=[],
         help="make ports of the job reachable; HOST: port of the machine, JOB: port of the job",
+    )
+    group.add_argument(
+        "--debug_wait",
+        metavar="PORT",
+        type=command.whole_number(1, 65535),
+        help="the script waits for a debugger at this port of the job ($DEBUG_WAIT_PORT); the job "
+        "shares no GPU, and is canceled if no debugger connects within two hours",
     )
     group.add_argument(
         "--keep_library",
@@ -210,6 +218,18 @@ def add_order(group: argparse._ArgumentGroup) -> None:
         "--hold", action="store_true", help="do not start the job until it is released"
     )
     group.add_argument(
+        "--interactive",
+        action="store_true",
+        help="open a shell, or run the command after `--`, on GPUs that are yours alone; the job "
+        "ends with it, and after --hours",
+    )
+    group.add_argument(
+        "--hours",
+        metavar="HOURS",
+        type=_session_hours,
+        help="with --interactive: how long the job may take; default: 2",
+    )
+    group.add_argument(
         "--wait",
         action="store_true",
         help="wait until the job ends, and exit as its program did: with its exit code, or 128 "
@@ -319,6 +339,16 @@ def _after_one(text: str) -> pb.After:
 
 def _names(text: str) -> list[str]:
     return [] if text == EXPORT_NOTHING else [name for name in text.split(",") if name]
+
+
+def _session_hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours") from None
+    if not 0 < hours <= SESSION_HOURS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} must be more than 0, and at most 168 (a week)")
+    return hours
 
 
 def _hours(text: str) -> float:

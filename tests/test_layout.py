@@ -73,6 +73,8 @@ ELSEWHERE = {
     "scheduler/store/migrations.py": ("store/test_database.py", "files of each former version"),
     "scheduler/api/probes.py": ("api/test_grpc_server.py", "what a server tells without a token"),
     "scheduler/api/log_ranges.py": ("api/test_gateway_service.py", "parts by the service"),
+    "cli/interactive.py": ("e2e/test_s23_interactive.py", "a real terminal"),
+    "scheduler/daemon/debug_waits.py": ("e2e/test_s23_debugging.py", "real jobs that wait"),
     "scheduler/api/visits.py": ("e2e/test_s23_connecting.py", "real shells on real daemons"),
     "scheduler/clusters/local/port_visit.py": ("e2e/test_s23_connecting.py", "connections"),
     "scheduler/clusters/local/shells.py": ("e2e/test_s23_connecting.py", "real shells"),

@@ -100,7 +100,7 @@ class JobService(pb_grpc.SchedulerServicer):
         """Accepts a job, submitted by either protocol."""
         job_id = wire.job_id(request.job_id)
         job = None if request.dry_run else self._find_own(job_id, user)
-        spec = job.spec if job else wire.spec(request.spec, user)
+        spec = job.spec if job else admission.with_consequences(wire.spec(request.spec, user))
         secret_bytes = 0
         if job is None:
             self._admit(job_id, spec)
@@ -148,7 +148,8 @@ class JobService(pb_grpc.SchedulerServicer):
                 if message.code not in checked:
                     self._check_code(user, message.code)
                     checked.add(message.code)
-                new[job_id] = spec = self._one_of_many(job_id, wire.spec(message, user), notes)
+                spec = admission.with_consequences(wire.spec(message, user))
+                new[job_id] = self._one_of_many(job_id, spec, notes)
                 own = {name: secrets[name] for name in spec.secrets if name in secrets}
                 secret_bytes += job_secrets.check(spec, own)
             except SchedulerError as error:

@@ -56,6 +56,7 @@ class Visits:
 
     cluster: VisitedCluster
     lookup: Lookup
+    connected: Callable[[RunKey, int], object] = lambda *_: None  # to this port of a run
     shells: Seats = field(default_factory=lambda: Seats(SHELLS, SHELLS_OF_USER, "shells"))
     ports: Seats = field(default_factory=lambda: Seats(PORTS, PORTS_OF_USER, "connections"))
 
@@ -84,6 +85,8 @@ class Visits:
             raise
         if not context.add_callback(parts.close):
             parts.close()
+        if wanted.port:
+            self.connected(key, wanted.port)
         log.info("visit_opened", job=job.id, attempt=key[1], user=user, what=words(asked))
         return held
 

@@ -48,6 +48,7 @@ RESERVED_ENVIRONMENT = frozenset(
         "KUBEPROFILER_SNAPSHOTS",
         "KUBEPROFILER_METRIC",
         "KUBEPROFILER_DATA",
+        "DEBUG_WAIT_PORT",
     }
 )
 
@@ -116,6 +117,7 @@ def environment(
         "KUBEPROFILER_SERVER": server,
         **({"KUBEPROFILER_HTTP": http} if http else {}),
         **({"KUBEPROFILER_RENEWED": "TRUE"} if renewed else {}),
+        **({"DEBUG_WAIT_PORT": str(spec.debug_wait)} if spec.debug_wait else {}),
         "KUBEPROFILER_TOKEN": launch.token,
         "KUBEPROFILER_ATTEMPT": str(launch.attempt),
         "KUBEPROFILER_HEARTBEAT_SECONDS": str(heartbeat_seconds),

@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from scheduler.core.errors import Impossible, Rejected
+from scheduler.core.fast_replace import replace
 from scheduler.core.model import Gpu, Job, JobId, JobSpec, Node, Rules
 from scheduler.core.sweeps import RULES, sweep_of
 
 INT_MAX = 2**31 - 1  # what the wire can carry
 MEMORY_MIB_MAX = 2**24  # 16 TiB
 NAME_MAX = 253
+PORT_MAX = 65535
 WORDS_MAX = 1000  # arguments, variables, labels, ports: of each
 SPEC_BYTES_MAX = 64 * 1024  # of all text of a job; the daemon keeps it in memory and on disk
 TIME_LIMITS = (1.0, 3650 * 86_400.0)  # seconds
@@ -56,6 +58,7 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
     check_integer("--priority", spec.priority, *PRIORITIES)
     _command(spec)
     _ports(spec.ports)
+    check_integer("--debug_wait", spec.debug_wait, 0, PORT_MAX)
     _environment("--env", spec.env, reserved)
     _environment("--export", spec.exported, reserved)
     _secrets(spec, reserved)
@@ -127,12 +130,16 @@ def check_possible(spec: JobSpec, nodes: Sequence[Node], rules: Rules) -> None:
 
 
 def unclaimed(job_id: JobId, spec: JobSpec, others: Iterable[Job]) -> None:
-    """Raise Rejected if another job, still live, has one of these ports."""
+    """Raise Impossible if another job, still live, has one of these ports."""
     if found := port_owner(job_id, spec, others):
         port, owner = found
-        whose = f"job {owner.id} ({quote(owner.spec.name)}, of {owner.spec.user})"
-        words = f"port {port} is that of {whose} until it has ended"
-        raise Rejected(f"--port_mapping: {words}: choose another")
+        whose = f"{owner.spec.name} (job {owner.id} of {owner.spec.user}), until it has ended"
+        raise Impossible(f"--port_mapping: {port} in use by {whose}: choose another port")
+
+
+def with_consequences(spec: JobSpec) -> JobSpec:
+    """A job that waits for a debugger stands still, which no neighbour is to be measured beside."""
+    return replace(spec, shareable=False) if spec.debug_wait else spec
 
 
 def port_owner(job_id: JobId, spec: JobSpec, others: Iterable[Job]) -> tuple[int, Job] | None:

@@ -149,6 +149,7 @@ class JobSpec:
     time_limit_seconds: float = 0.0  # of all runs together; 0: none
     secrets: tuple[str, ...] = ()  # names of variables; the values are in job_secrets.py
     no_tracking: bool = False  # it has no relay, and no variables that name one
+    debug_wait: int = 0  # a port: it is cancelled unless a debugger connects there; 0: none
     # With a label `sweep`; see sweeps.py.
     parallel: int = 0  # so many jobs of its sweep may run at once; 0: any number
     metric: str = ""  # by which the jobs of its sweep are compared

@@ -43,7 +43,7 @@ from scheduler.core.invariants import check_job
 from scheduler.core.loop import Scheduler
 from scheduler.core.model import JobId, Time, View
 from scheduler.core.ports import Policy
-from scheduler.daemon import gateway_process, log, ownership, process, program_flags
+from scheduler.daemon import debug_waits, gateway_process, log, ownership, process, program_flags
 from scheduler.daemon.config import OFF, Config, listen_address, load, settings_file
 from scheduler.daemon.exit_codes import (
     CANNOT_WRITE,
@@ -280,6 +280,14 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         listen_address(config.tls.listen)[1] if encrypted else None,
     )
     feed = EventFeed(view, lookup)
+    debuggers = debug_waits.DebugWaits(
+        view,
+        inbox.now,
+        inbox.put,
+        reader.story,
+        home.is_connected,
+        config.limits.debug_wait_seconds,
+    )
     api = JobService(
         inbox,
         view,
@@ -300,7 +308,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         events=feed.cursor,
         annotate=annotations.change,
         packages=packages,
-        visits=Visits(home, lookup),
+        visits=Visits(home, lookup, debuggers.came),
         is_session=lambda token: sessions.find(token) is not None,
     )
     speaking = AgentAuthenticator([tokens.node, *home.agents])
@@ -369,6 +377,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         left_out[0] = run_logs.left_out_bytes(home.logs)
 
     cut_logs = Chore("cut_logs", every(EVERY_SECONDS), look_at_logs)
+    debugging = Chore("debug_waits", every(debug_waits.EVERY_SECONDS), lambda _: debuggers.look())
     old_secrets = Chore(
         "remove_secrets",
         every(SECRETS_SECONDS),
@@ -381,7 +390,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         every(EVERY_SECONDS),
         lambda _: collect(packages, view(), reader.job, config.housekeeping.packages_kept_days),
     )
-    others = [look_ahead, token_uses, old_logs, cut_logs, old_secrets, old_packages]
+    others = [look_ahead, token_uses, old_logs, cut_logs, old_secrets, old_packages, debugging]
     if left:
         others.append(Chore("left_relays", every(left_relays.EVERY_SECONDS), left.deliver))
     housekeeping = _housekeeping(config, database, logger, *others)

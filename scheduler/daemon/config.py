@@ -135,6 +135,7 @@ class LimitSettings:
 
     jobs_per_user: Count = 20_000
     spec_mib_per_user: Count = 128
+    debug_wait_seconds: float = 7200.0  # for a debugger, until a job that waits is cancelled
     package_mib_per_user: Count = 20_480
 
 

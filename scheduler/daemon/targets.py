@@ -29,7 +29,7 @@ from scheduler.clusters.kubernetes.usage import ClusterWithUsage
 from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource
 from scheduler.clusters.local.cluster import LocalCluster, Tracking
 from scheduler.clusters.local.left_relays import LeftRelays
-from scheduler.clusters.local.port_visit import PortVisit
+from scheduler.clusters.local.port_visit import PortVisit, is_connected
 from scheduler.clusters.local.shells import ShellVisit
 from scheduler.core.errors import ConfigError, Impossible
 from scheduler.core.model import GpuKey, JobId, JobSpec, Node, RunKey, Time
@@ -92,6 +92,9 @@ class LocalTarget:
     def refuses(self, user: str, users: Callable[[], Sequence[str]]) -> str | None:
         return self.cluster.refuses(user)
 
+    def is_connected(self, key: RunKey, port: int) -> bool:
+        return is_connected(port)  # all of its runs have the machine's ports
+
     def visit(self, key: RunKey, wanted: WantedVisit) -> ShellVisit | PortVisit:
         if wanted.port:
             return self.cluster.open_port(key, wanted.port)
@@ -149,6 +152,9 @@ class KubernetesTarget:
             f"jobs of {user} would have the same uid as those of {first} ({account[0]}): an admin "
             "must give one of them a uid in [users], or set kubernetes.shared_uids"
         )
+
+    def is_connected(self, key: RunKey, port: int) -> bool:
+        return False
 
     def visit(self, key: RunKey, wanted: WantedVisit) -> Visit:
         raise Impossible("nobody can connect to jobs on Kubernetes: use kubectl exec")

@@ -166,6 +166,7 @@ def spec_of(spec: pb.JobSpec) -> Record:
         "retries": spec.retries,
         "keep_library": spec.keep_library,
         "no_tracking": spec.no_tracking,
+        "debug_wait": spec.debug_wait,
         "code": spec.code,
         "folders": pairs(spec.folders),
         "process_per_gpu": spec.process_per_gpu,

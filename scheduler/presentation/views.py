@@ -281,6 +281,7 @@ FLAGS = {
     "retries": "--retries",
     "keep_library": "--keep_library",
     "no_tracking": "--no_tracking",
+    "debug_wait": "--debug_wait",
     "code": "--code",
     "directory": "directory",
     "parallel": "--parallel",

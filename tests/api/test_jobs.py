@@ -153,8 +153,8 @@ def test_an_id_that_is_no_uuid4_is_refused(served: Serving) -> None:
 def test_a_port_is_one_live_jobs(served: Serving) -> None:
     wanted = [pb.PortMapping(host=31_346, container=6006)]
     first = served.submit("mine", ports=wanted)
-    words = f"port 31346 is that of job {first} ('mine', of ada) until it has ended"
-    with refused(INVALID, f"--port_mapping: {words}"):
+    words = f"31346 in use by mine (job {first} of ada), until it has ended"
+    with refused(REFUSED, f"--port_mapping: {words}"):
         served.submit("theirs", "bob", ports=wanted)
     served.submit(ports=[pb.PortMapping(host=31_347, container=6006)])
     _cancelled(served, first)
@@ -174,8 +174,9 @@ def test_of_two_submissions_of_one_port_at_the_same_time_one_is_taken(served: Se
     }
     (taken,) = (job_id for job_id, error in answers.items() if error is None)
     (refusal,) = (error for error in answers.values() if error is not None)
-    assert refusal.code() is INVALID
-    assert f"--port_mapping: port 31346 is that of job {taken} (" in (refusal.details() or "")
+    assert refusal.code() is REFUSED
+    assert "--port_mapping: 31346 in use by " in (refusal.details() or "")
+    assert f"(job {taken} of ada)" in (refusal.details() or "")
     assert list(served.scheduler.view.jobs) == [taken]
     assert served.reader.existing_ids(JobId(request.job_id) for request in requests) == {taken}
 

@@ -92,7 +92,7 @@ def test_a_port_belongs_to_one_live_job_and_never_stands_in_its_own_way() -> Non
     owner = Job.submitted(JobId("a"), wish, 0.0)
     admission.unclaimed(owner.id, wish, [owner])
     admission.unclaimed(JobId("b"), wish, [replace(owner, outcome=Outcome.FAILED)])
-    with pytest.raises(Rejected, match=r"port 31346 is that of job a \("):
+    with pytest.raises(Rejected, match=r"31346 in use by .* \(job a of"):
         admission.unclaimed(JobId("b"), wish, [owner])
 
 
