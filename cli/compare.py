@@ -6,12 +6,14 @@ import argparse
 import sys
 
 from cli import command
+from cli.client import CallError
 from cli.command import CommandError, Parser, UsageError, note, say
 from cli.connection import Connection, connect
 from cli.gateway import GatewayClient
 from cli.terminal import screen
-from scheduler.presentation import comparison_view
+from scheduler.presentation import comparison_view, views
 from scheduler.presentation.comparison_view import Sections
+from scheduler.presentation.render import printable
 from scheduler.v1 import scheduler_pb2 as pb
 
 JOBS_MAX = 100
@@ -54,7 +56,7 @@ def parser() -> Parser:
         action="store_true",
         help="the last, least and greatest value of each metric, and the step of the best one",
     )
-    group.add_argument("--code", action="store_true", help="the code packages")
+    group.add_argument("--code", action="store_true", help="the code packages, with a diff")
     group.add_argument("--all", action="store_true", help="also what is the same in all jobs")
     group.add_argument(
         "--html",
@@ -94,7 +96,28 @@ def compare(options: argparse.Namespace) -> int:
         return 0
     for line in comparison_view.comparison(record, _sections(options), screen(sys.stdout)):
         say(line)
+    if options.code:
+        _say_code(client, [job["id"] for job in record["jobs"]])
     return 0
+
+
+def _say_code(client: Connection, jobs: list[str]) -> None:
+    """What differs between the package of the first job and those of the others."""
+    from cli.packages import code_diff, upload  # slow, and used only here
+
+    first, *others = [client.get_job(job).job for job in jobs]
+    for other in others:
+        if not (first.spec.code and other.spec.code) or first.spec.code == other.spec.code:
+            continue
+        say(f"\n{views.title(first)} and {views.title(other)}:")
+        try:
+            store = upload.store_of(client)
+            for line in code_diff.difference(store, first.spec.code, other.spec.code):
+                say(printable(line))
+        except CallError as error:
+            if error.status != "NOT_FOUND":
+                raise
+            say(f"cannot be compared: {error}")
 
 
 def _write(file: str, content: bytes) -> None:

@@ -96,6 +96,7 @@ ELSEWHERE = {
     ),
     "simulator/flags.py": ("simulator/test_simulate.py", "flags of one command"),
     "cli/upload_code.py": ("e2e/test_s14_code.py", "a command, on a real daemon"),
+    "cli/packages/code_diff.py": ("cli/test_compare.py", "what the command prints"),
     "cli/packages/upload.py": ("e2e/test_s14_code.py", "against a real daemon"),
     "scheduler/clusters/local/code_folder.py": ("e2e/test_s14_code.py", "what a real job sees"),
     "cli/terminal.py": ("cli/test_state.py", "a real terminal"),

@@ -118,3 +118,80 @@ def test_without_a_gateway_it_says_so(server: Serving, command: Command) -> None
     done = command("scheduler-compare", "a", "b")
     assert done.exit_code == 4
     assert "has no gateway, which keeps what trainings log" in done.err
+
+
+def coded(command: Command, server: Serving, code: Path, name: str) -> str:
+    package = command("scheduler-upload-code", str(code)).out.strip()
+    return server.submit(name, held=True, code=package)
+
+
+def test_the_diff_of_two_packages_is_shown(
+    server: Serving, pages: Gateway, command: Command, tmp_path: Path
+) -> None:
+    code = tmp_path / "vision"
+    code.mkdir()
+    (code / "train.py").write_text("import lib\nlr = 0.1\n")
+    (code / "same.py").write_text("same\n")
+    (code / "gone.py").write_text("gone\n")
+    (code / "weights").write_bytes(b"\0\1")
+    (code / "link").symlink_to("same.py")
+    coded(command, server, code, "old")
+    (code / "train.py").write_text("import lib\nlr = 0.2\n")
+    (code / "gone.py").unlink()
+    (code / "empty.py").touch()
+    (code / "weights").write_bytes(b"\0\1\2")
+    (code / "same.py").chmod(0o755)
+    (code / "link").unlink()
+    (code / "link").symlink_to("train.py")
+    coded(command, server, code, "new")
+    done = command("scheduler-compare", "old", "new", "--code")
+    assert (done.exit_code, done.err) == (0, "")
+    first, _, title, *diff = done.out.splitlines()
+    assert first.startswith("code  ")
+    assert title.startswith("old (")
+    assert diff == [
+        "empty.py is new, and empty",
+        *("--- a/gone.py", "+++ /dev/null", "@@ -1 +0,0 @@", "-gone"),
+        *("- link is a link to same.py", "+ link is a link to train.py"),
+        "same.py is now executable",
+        *("--- a/train.py", "+++ b/train.py", "@@ -1,2 +1,2 @@", " import lib"),
+        *("-lr = 0.1", "+lr = 0.2"),
+        "weights differs: 2 bytes, 3 bytes",
+    ]
+    coded(command, server, code, "again")
+    alike = command("scheduler-compare", "new", "again", "--code").out
+    assert alike.startswith("code  the same package, ")
+    assert alike.count("\n") == 1
+
+
+def test_a_package_that_is_gone_is_said_and_the_rest_is_still_printed(
+    server: Serving, pages: Gateway, command: Command, tmp_path: Path
+) -> None:
+    code = tmp_path / "vision"
+    code.mkdir()
+    for name in ("one", "two", "three"):
+        (code / "train.py").write_text(f"name = {name!r}\n")
+        coded(command, server, code, name)
+    two = next(job for job in server.scheduler.view.jobs.values() if job.spec.name == "two")
+    server.wall.ahead = 1e9
+    server.packages.collect(lambda job_id: job_id != two.id)
+    done = command("scheduler-compare", "one", "two", "three", "--config", "--code")
+    assert done.exit_code == 0
+    assert f"cannot be compared: package {two.spec.code[7:19]}: you have no such" in done.out
+    assert "+name = 'three'" in done.out
+
+
+def test_packages_of_others_are_not_shown(
+    server: Serving, pages: Gateway, command: Command, tmp_path: Path
+) -> None:
+    code = tmp_path / "vision"
+    code.mkdir()
+    for name in ("one", "two"):
+        (code / "train.py").write_text(f"secret = {name!r}\n")
+        coded(command, server, code, name)
+    done = command("scheduler-compare", "one", "two", "--code", user="eve")
+    assert "secret" not in done.out
+    assert "you have no such package here" in done.out
+    assert (
+        "+secret = 'two'" in command("scheduler-compare", "one", "two", "--code", user="root").out
+    )

@@ -36,7 +36,6 @@ LIMIT, LIMIT_MAX = 200, 1000
 JOBS_MAX = 2000  # of a table: the newest
 COMPARED_MAX = 100
 _PAGE = 1000
-NO_PACKAGE = "no package"
 NO_SERIES = "this gateway keeps no series: what jobs logged is not known here"
 
 
@@ -215,9 +214,18 @@ def comparison_of(store: SeriesStore | None, jobs: Sequence[pb.Job], everything:
             }
             for name, found in comparison.shared(metrics)
         ],
-        "code": NO_PACKAGE,
+        "code": _packages([job["spec"]["code"] for job in shown]),
         "remarks": _remarks(store),
     }
+
+
+def _packages(ids: Sequence[str]) -> str:
+    """Of all jobs compared, in a line; the commands show what is in them."""
+    if not any(ids):
+        return "no package"
+    if len(set(ids)) == 1:
+        return f"the same package, {ids[0][7:19]}"
+    return ", ".join(each[7:19] or "no package" for each in ids) + ": --code shows the differences"
 
 
 # --- what there is ------------------------------------------------------------------------------
