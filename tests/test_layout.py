@@ -99,6 +99,10 @@ ELSEWHERE = {
     "cli/packages/code_diff.py": ("cli/test_compare.py", "what the command prints"),
     "cli/packages/upload.py": ("e2e/test_s14_code.py", "against a real daemon"),
     "scheduler/clusters/local/code_folder.py": ("e2e/test_s14_code.py", "what a real job sees"),
+    "scheduler/clusters/kubernetes/code_fetcher.py": (
+        "clusters/kubernetes/test_manifests.py",
+        "a part of a pod",
+    ),
     "cli/terminal.py": ("cli/test_state.py", "a real terminal"),
     "cli/image_registry.py": ("clients/test_requirements.py", "a real registry"),
     "cli/storage/copying.py": ("cli/test_files.py", "what the command does"),

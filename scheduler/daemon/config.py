@@ -106,6 +106,7 @@ class KubernetesSettings:
     holder_host_pid: bool = False
     holder_idle_seconds: Positive = 60.0
     holder_deadline_seconds: Positive = 120.0
+    code_image: str = ""
     relay_image: str = ""
     relay_gateway: str = ""
     relay_certificate: Path | None = None

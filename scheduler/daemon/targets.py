@@ -373,6 +373,7 @@ def shape_of(config: Config) -> PodTemplate:
         http=config.legacy.service,
         library=_library(config),
         relay=_relay(config),
+        code_image=wanted.code_image,
     )
 
 

@@ -288,6 +288,10 @@ def test_holders_are_of_the_same_image_and_stay_when_others_want_cards(
         assert wanted.holder_namespace == agents["metadata"]["namespace"]
 
 
+def test_packages_are_fetched_by_the_same_image(pod: dict[str, Any], config: Config) -> None:
+    assert config.kubernetes.code_image in ("", daemon_of(pod)["image"])
+
+
 def test_relays_are_of_the_same_image_and_reach_the_gateway(
     folder: str, pod: dict[str, Any], config: Config
 ) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from scheduler.access.user_table import User
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import command, environment
-from scheduler.clusters.kubernetes import pods, relay_sidecar
+from scheduler.clusters.kubernetes import code_fetcher, pods, relay_sidecar
 from scheduler.clusters.kubernetes.confidential import (
     confidential,
     env_fields,
@@ -31,6 +31,7 @@ from scheduler.clusters.kubernetes.host_ports import (
 )
 from scheduler.clusters.kubernetes.relay_sidecar import RelayTemplate
 from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource, volumes
+from scheduler.core.errors import Impossible
 from scheduler.core.images import has
 from scheduler.core.model import JobSpec, Launch, Node, RunKey, Share
 
@@ -69,6 +70,7 @@ class PodTemplate:
         default_factory=dict
     )  # the current one; empty: no run is given it
     relay: RelayTemplate | None = None  # none: what trainings log is not heard
+    code_image: str = ""  # of what fetches packages; empty: no job has one
 
     def uid(self, user: str) -> int:
         """The uid that the jobs of this user run as."""
@@ -88,6 +90,8 @@ def manifests(launch: Launch, nodes: Sequence[Node], shape: PodTemplate) -> list
     key = launch.job_id, launch.attempt
     parts = ranks(launch)
     shape.host_ports.check(launch.spec)
+    if launch.spec.code and not shape.code_image:
+        raise Impossible("--code: this cluster has no image for it (kubernetes.code_image)")
     return [
         _owner(launch, key),
         _secret(launch),
@@ -164,7 +168,7 @@ def notes(spec: JobSpec, shape: PodTemplate) -> list[str]:
     said = []
     if not (spec.snapshots_dir or shape.snapshots.kind):
         said.append("/snapshots does not outlive a run: no snapshots_dir was given")
-    if not spec.custom_dir:
+    if not (spec.custom_dir or spec.code):
         said.append("/custom is not available: no custom_dir was given")
     return said
 
@@ -273,6 +277,8 @@ def _pod(
         spec |= {"hostname": f"r{rank}", "subdomain": pods.run_name(key)}
     if shape.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in shape.pull_secrets]
+    if launch.spec.code:
+        spec = code_fetcher.added(spec, launch, shape.code_image, shape.server, shape.pull_policy)
     if relay := _relay(launch, shape):
         spec = relay_sidecar.added(spec, launch, relay, shape.pull_policy)
     return {

@@ -22,6 +22,8 @@ DOMAIN = "epoch-scheduler.io"
 JOB, ATTEMPT, RANK = f"{DOMAIN}/job", f"{DOMAIN}/attempt", f"{DOMAIN}/rank"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OURS = "epoch-scheduler"
+HELPERS = {"relay": "its relay", "code": "what fetches its package"}  # init containers
+FETCH_AGAIN = 75  # the exit code of a fetcher that could not reach the daemon, or had no disk
 SELECTOR = f"{MANAGED_BY}={OURS},{JOB}"
 
 ALLOC = f"{DOMAIN}/alloc"  # {"node": "n1", "gpus": {"GPU-..": 9216}, "epoch": 12}
@@ -29,7 +31,7 @@ SPEC_HASH = f"{DOMAIN}/spec-hash"  # of the launch: differs for another one unde
 PORTS = f"{DOMAIN}/ports"  # on a run's owner, if the run has a Service with ports of all nodes
 GPUS = f"{DOMAIN}/gpus"  # of a node, by its administrator: a JSON list of model.Gpu
 
-TRAINING, RELAY = "main", "relay"  # the containers of a run's pod
+TRAINING, RELAY, FETCHER = "main", "relay", "code"  # the containers of a run's pod
 
 GPU_RESOURCE = "nvidia.com/gpu"
 CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"  # what NVIDIA's device plugin calls a GPU
@@ -258,12 +260,22 @@ def training_state(kube: KubePod) -> ContainerState:
 
 
 def relay_trouble(kube: KubePod) -> str:
-    """Why its relay does not start, if the training waits for that; else empty."""
+    """Why its relay, or what fetches its package, does not start; else empty."""
     for status in kube.status.init_container_statuses:
         waiting = status.state.waiting
-        if status.name == RELAY and waiting and waiting.reason not in STARTING:
-            return f"its relay does not start: {sentence(waiting.reason, waiting.message)}"
+        if status.name in HELPERS and waiting and waiting.reason not in STARTING:
+            what = HELPERS[status.name]
+            return f"{what} does not start: {sentence(waiting.reason, waiting.message)}"
     return ""
+
+
+def fetcher_ending(kube: KubePod) -> Ending | None:
+    """How the fetching of its package failed; None: it has not."""
+    for status in kube.status.init_container_statuses:
+        ending = status.state.terminated
+        if status.name == FETCHER and ending and ending.exit_code:
+            return ending
+    return None
 
 
 def hindrance(kube: KubePod) -> tuple[str, bool]:
@@ -314,6 +326,11 @@ def _verdict(kube: KubePod) -> tuple[PodState, dict[str, object]]:
             return _lost_verdict(sentence(condition.reason, condition.message), at)
     if status.phase == "Succeeded" or (ending and not _is_unknown(ending) and not ending.exit_code):
         return PodState.SUCCEEDED, {"exit_code": 0, "at": at}
+    if ending is None and (fetched := fetcher_ending(kube)):
+        said = f"cannot start: its package of code: {sentence('', fetched.message)}"
+        if fetched.exit_code in (FETCH_AGAIN, 137, 143):  # or it was killed
+            return _lost_verdict(said, at)
+        return PodState.FAILED, {"reason": said, "at": at}
     if ending is None or _is_unknown(ending):
         return _lost_verdict(sentence(status.reason, status.message), at)
     if ending.exit_code and (said := old_library_error(ending.message.encode())):

@@ -78,7 +78,8 @@ def added(
         **({"imagePullPolicy": pull_policy} if pull_policy else {}),
     }
     if relay.is_sidecar:
-        return {**spec, "initContainers": [{**container, "restartPolicy": "Always"}]}
+        first = spec.get("initContainers", ())
+        return {**spec, "initContainers": [*first, {**container, "restartPolicy": "Always"}]}
     return {**spec, "containers": [training, container]}
 
 

@@ -21,6 +21,7 @@ from scheduler.clusters.kubernetes.manifests import (
     owned,
 )
 from scheduler.clusters.kubernetes.pods import KubePod
+from scheduler.clusters.kubernetes.relay_sidecar import RelayTemplate
 from scheduler.clusters.kubernetes.volumes import VolumeSource
 from scheduler.core.errors import Impossible
 from scheduler.core.model import Gpu, JobId, JobSpec, Launch, Node, Share
@@ -352,3 +353,43 @@ def test_a_cluster_without_a_place_has_none() -> None:
 def test_a_place_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not host:/PATH"):
         VolumeSource.parse(text)
+
+
+# --- packages of code ---------------------------------------------------------------------------
+
+CODE = "sha256:" + "ab" * 32
+
+
+def test_a_package_is_fetched_before_the_training_which_cannot_change_it() -> None:
+    launch = of_job(code=CODE, folders=(("data", "/data/cifar"),), custom_dir="")
+    spec = pod(launch, code_image="scheduler:1", run_as_user=1234)["spec"]
+    (fetcher,), (training,) = spec["initContainers"], spec["containers"]
+    assert fetcher["image"] == "scheduler:1"
+    assert {each["name"] for each in spec["volumes"]} >= {"code"}
+    assert training["workingDir"] == "/code"
+    mount = {"name": "code", "mountPath": "/code", "subPath": "tree", "readOnly": True}
+    assert mount in training["volumeMounts"]
+    assert fetcher["volumeMounts"] == [{"name": "code", "mountPath": "/code"}]
+    told = {each["name"]: each for each in fetcher["env"]}
+    assert json.loads(told["EPOCH_SCHEDULER_CODE"]["value"]) == {
+        "server": "scheduler:7070",
+        "package": CODE,
+        "folders": {"data": "/data/cifar"},
+        "folder": "/code/tree",
+    }
+    assert "secretKeyRef" in told["KUBEPROFILER_TOKEN"]["valueFrom"]
+    assert "secret-of-the-job" not in json.dumps(spec)
+    assert environ(launch, code_image="scheduler:1")["CODE_DIR"] == "/code"
+
+
+def test_a_relay_begins_after_the_package_is_there() -> None:
+    relay = RelayTemplate("scheduler:1", "http://gateway:7071")
+    made = pod(of_job(code=CODE), code_image="scheduler:1", relay=relay)["spec"]
+    assert [each["name"] for each in made["initContainers"]] == ["code", "relay"]
+    assert [each["name"] for each in made["containers"]] == ["main"]
+
+
+def test_without_an_image_for_it_no_job_has_a_package() -> None:
+    with pytest.raises(Impossible, match=r"--code: this cluster has no image .*code_image"):
+        pod(of_job(code=CODE))
+    assert "initContainers" not in pod(code_image="scheduler:1")["spec"]

@@ -410,3 +410,37 @@ def test_a_sidecar_that_does_not_start_is_named_and_the_job_is_not_blamed() -> N
 def test_a_foreign_pod_is_over_when_all_of_it_is() -> None:
     status = beside({"running": {}}, exited(0), "Running")
     assert not pods.is_over(kube(status, labels={}))
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "said"),
+    [
+        (1, "cannot start: its package of code: it is gone", ""),
+        (75, Failure.LOST, "cannot start: its package of code: it is gone"),
+        (137, Failure.LOST, "cannot start: its package of code: it is gone"),
+    ],
+)
+def test_a_package_that_did_not_come_is_told_and_who_is_to_blame(
+    code: int, reason: str, said: str
+) -> None:
+    terminated = {"terminated": {"exitCode": code, "message": "it is gone\n"}}
+    status = {
+        **waiting("PodInitializing"),
+        "phase": "Failed",
+        "initContainerStatuses": [{"name": "code", "state": terminated}],
+    }
+    pod = seen(status)
+    assert (pod.state, pod.reason, pod.said) == (PodState.FAILED, reason, said)
+
+
+def test_a_package_that_is_on_its_way_is_no_ending() -> None:
+    status = {
+        **waiting("PodInitializing"),
+        "initContainerStatuses": [{"name": "code", "state": {"running": {}}}],
+    }
+    assert (seen(status).state, seen(status).reason) == (PodState.PENDING, "")
+    waits = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    status["initContainerStatuses"] = [{"name": "code", "state": waits}]
+    assert seen(status).reason == (
+        "what fetches its package does not start: ErrImagePull: no such image"
+    )
