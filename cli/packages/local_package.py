@@ -30,6 +30,7 @@ class LocalPackage:
     entries: list[PackagedFile]  # in the order of the manifest
     manifest: bytes
     id: str
+    stamps: dict[str, tuple[int, ...]]  # of each file, by which a change is noticed
 
     @property
     def size(self) -> int:
@@ -40,17 +41,18 @@ def pack(
     root: str, paths: Iterable[str], progress: Callable[[int], None] = lambda _: None
 ) -> LocalPackage:
     """`progress` is told how many bytes have been read."""
-    entries, read = [], 0
+    entries, read = list[PackagedFile](), 0
+    stamps: dict[str, tuple[int, ...]] = {}
     with Beneath(root) as beneath:
         for path in sorted(paths, key=os.fsencode):
-            entries.append(_entry(beneath, path))
+            entries.append(_entry(beneath, path, stamps))
             read += entries[-1].size
             progress(read)
     try:
         encoded = manifest.encode(entries)
     except BadPackage as error:
         raise CommandError(f"{error}: leave it out by {JOB_IGNORE}", _REFUSED) from None
-    return LocalPackage(root, entries, encoded, manifest.package_id(encoded))
+    return LocalPackage(root, entries, encoded, manifest.package_id(encoded), stamps)
 
 
 def parts(
@@ -68,7 +70,7 @@ def parts(
             entry = package.entries[line]
             if entry.digest not in sent:
                 sent.add(entry.digest)
-                yield from _content(beneath, entry)
+                yield from _content(beneath, entry, package.stamps[entry.path])
 
 
 def batches(these: Iterable[pb.FilePart]) -> Iterator[pb.FileParts]:
@@ -84,7 +86,7 @@ def batches(these: Iterable[pb.FilePart]) -> Iterator[pb.FileParts]:
         yield batch
 
 
-def _entry(beneath: Beneath, path: str) -> PackagedFile:
+def _entry(beneath: Beneath, path: str, stamps: dict[str, tuple[int, ...]]) -> PackagedFile:
     try:
         folder, name = beneath.parent(path)
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -109,38 +111,43 @@ def _entry(beneath: Beneath, path: str) -> PackagedFile:
             size += len(data)
             if size > before.st_size:  # it may grow as fast as this reads
                 break
-        after = os.fstat(file)
+        stamps[path] = _stamp(file)
     finally:
         os.close(file)
-    if size != before.st_size or after.st_mtime_ns != before.st_mtime_ns:
+    if size != before.st_size or stamps[path] != _stamp_of(before):
         raise _changed(path)
     kind = PROGRAM if before.st_mode & stat.S_IXUSR else FILE
     return PackagedFile(path, kind, size, digest.hexdigest())
 
 
-def _content(beneath: Beneath, entry: PackagedFile) -> Iterator[pb.FilePart]:
+def _content(
+    beneath: Beneath, entry: PackagedFile, stamp: tuple[int, ...]
+) -> Iterator[pb.FilePart]:
+    """It is not hashed again: a change shows in the file's times, and the scheduler hashes it."""
     try:
         file = beneath.open(entry.path, os.O_RDONLY)
     except OSError as error:
         raise _unreadable(entry.path, error) from None
-    digest, left, first = hashlib.sha256(), entry.size, bytes.fromhex(entry.digest)
+    left, first = entry.size, bytes.fromhex(entry.digest)
     try:
-        while True:
-            data = os.read(file, min(_READ_BYTES, left + 1))
-            digest.update(data)
+        while first or left:
+            data = os.read(file, min(_READ_BYTES, left))
             left -= len(data)
-            # The last part is held back until all is known to be what the manifest says.
-            if left < 0 or (not data and left):
+            # The last part is held back until the file is known to be as it was.
+            if (left and not data) or (not left and _stamp(file) != stamp):
                 raise _changed(entry.path)
-            if not left and digest.hexdigest() != entry.digest:
-                raise _changed(entry.path)
-            if data or first:
-                yield pb.FilePart(digest=first, size=entry.size if first else 0, data=data)
+            yield pb.FilePart(digest=first, size=entry.size if first else 0, data=data)
             first = b""
-            if not left:
-                return
     finally:
         os.close(file)
+
+
+def _stamp(file: int) -> tuple[int, ...]:
+    return _stamp_of(os.fstat(file))
+
+
+def _stamp_of(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _changed(path: str) -> CommandError:

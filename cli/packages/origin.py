@@ -19,17 +19,17 @@ def origin_of(selection: Selection) -> pb.CodeOrigin:
     folder = _text(os.fsencode(f"{socket.gethostname()}:{root}"))
     if not selection.in_git:
         return pb.CodeOrigin(folder=folder)
-    commit = _line(root, "rev-parse", "--verify", "--quiet", "HEAD")
+    commit, author, branch = _head(root)
     diff = _diff(root) if commit else ""
     untracked = _untracked(selection)
     return pb.CodeOrigin(
         commit=commit,
-        branch=_line(root, "symbolic-ref", "--quiet", "--short", "HEAD"),
+        branch=branch,
         dirty=bool(diff or untracked),
         diff=diff,
         untracked=untracked,
         remote=without_password(_line(root, "config", "--get", "remote.origin.url")),
-        author=_line(root, "log", "-1", "--format=%an <%ae>") if commit else "",
+        author=author,
         folder=folder,
     )
 
@@ -50,6 +50,16 @@ def without_password(url: str) -> str:
         return ""
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def _head(root: str) -> tuple[str, str, str]:
+    """The commit, its author, and the branch; empty: there is none."""
+    told = _line(root, "log", "-1", "--decorate=short", "--format=%H%n%an <%ae>%n%D", lines=3)
+    if not told:
+        return "", "", _line(root, "symbolic-ref", "--quiet", "--short", "HEAD")
+    commit, author, names = (*told.split("\n"), "", "")[:3]
+    on = names.partition(", ")[0]
+    return commit, author, on.removeprefix("HEAD -> ") if on.startswith("HEAD -> ") else ""
 
 
 def _diff(root: str) -> str:
@@ -76,9 +86,9 @@ def _untracked(selection: Selection) -> list[str]:
     return found
 
 
-def _line(root: str, *words: str) -> str:
-    text = _text(git(root, *words) or b"")
-    return re.sub(r"\s+", " ", text).strip()[:500]
+def _line(root: str, *words: str, lines: int = 1) -> str:
+    text = _text(git(root, *words) or b"").strip()
+    return "\n".join(re.sub(r"\s+", " ", line)[:500] for line in text.split("\n")[:lines])
 
 
 def _text(data: bytes) -> str:

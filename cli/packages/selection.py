@@ -95,10 +95,7 @@ def _select_by_git(selection: Selection, below: str, explain: bool) -> None:
     """`below`: a repository in the folder, such as a submodule, with a slash at its end."""
     here = f"{selection.root}/{below}"
     rules = IgnoreRules(selection.root, [JOB_IGNORE])
-    cached = _git_names(here, "-c")
-    names = dict.fromkeys(cached, TRACKED)
-    for name in _git_names(here, "-o", "--exclude-standard"):
-        names.setdefault(name, UNTRACKED)
+    names = _names(here)
     for name in sorted(names):
         path = f"{below}{name.removesuffix('/')}"
         try:
@@ -115,11 +112,13 @@ def _select_by_git(selection: Selection, below: str, explain: bool) -> None:
         selection.left_out.update(_ignored_by_git(here, below))
 
 
-def _git_names(here: str, *which: str) -> list[str]:
-    found = git(here, "ls-files", *which, "-z")
+def _names(here: str) -> dict[str, str]:
+    """What git tracks or would add, each with its rule. A tag before each name tells which."""
+    found = git(here, "ls-files", "-t", "-c", "-o", "--exclude-standard", "-z")
     if found is None:
         raise CommandError(f"{here}: git ls-files fails", 1)
-    return [os.fsdecode(name) for name in found.split(b"\0") if name]
+    tagged = [os.fsdecode(each) for each in found.split(b"\0") if each]
+    return {each[2:]: UNTRACKED if each[0] == "?" else TRACKED for each in tagged}
 
 
 def _ignored_by_git(here: str, below: str) -> Iterator[tuple[str, str]]:
