@@ -6,7 +6,7 @@ ADVICE ?= some
 LONG ?=
 ROUNDS ?= 20
 BENCHMARKS := policies regret eta oracle interference memory elasticity decision whole_step fit \
-	simulate reports submissions submit_many connect events open_pages page series compare relay cli measure overhead size walks crash kills hostile frontdoor scrape real legacy
+	simulate reports submissions package submit_many connect events open_pages page series compare relay cli measure overhead size walks crash kills hostile frontdoor scrape real legacy
 KUBE_BENCHMARKS := image kube crash_kube
 
 PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \

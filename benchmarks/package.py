@@ -2,9 +2,9 @@
 
 `python -m benchmarks.package --json`.
 There is a real daemon. A folder of 1,000 files is uploaded, in a git work tree, then again as it
-is, and with one change. Then new bytes in files of 50 MB are uploaded, and the throughput compared with
-that of the disk, to which as many bytes are written and synced, and of SHA-256, which both sides
-compute. Of each, the median of some rounds.
+is, and with one change. Then new bytes in files of 50 MB are uploaded, and the throughput is
+compared with that of the disk, to which as many bytes are written and synced, and of SHA-256, which
+both sides compute. Of each, the median of some rounds.
 """
 
 from __future__ import annotations
