@@ -41,7 +41,7 @@ ELSEWHERE = {
     # What Slurm does is proved with a real one.
     **{
         f"cli/slurm/{each}.py": ("clients/test_slurm.py", "a real Slurm")
-        for each in ("batch_script", "client", "log_parts", "submission")
+        for each in ("batch_script", "client", "job_array", "log_parts", "submission")
     },
     "cli/slurm/shell.py": ("clients/test_slurm_by_ssh.py", "a real sshd"),
     # Holders are steps of one state machine: it lives whole lives in memory.

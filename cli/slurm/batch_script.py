@@ -139,7 +139,9 @@ look
 if [ @LIMIT@ -gt 0 ] && [ $attempt -gt 1 ]; then
   scontrol update JobId="$SLURM_JOB_ID" TimeLimit=$(((@LIMIT@ - $(spent) + 59) / 60))
 fi
-tell started $SLURM_JOB_ID $finished "${SLURM_GPUS_ON_NODE:-0}" "$SLURM_JOB_NODELIST"
+number=$SLURM_JOB_ID
+[ -z "$SLURM_ARRAY_TASK_ID" ] || number=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+tell started $number $finished "${SLURM_GPUS_ON_NODE:-0}" "$SLURM_JOB_NODELIST"
 if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then
   # It is a step, and has to survive that SIGTERM.
   (trap '' TERM && exec srun --kill-on-bad-exit=0 sh -c 'trap "" TERM; exec "$@"' - \

@@ -14,7 +14,7 @@ from typing import Any
 
 from cli.client import PAUSES_SECONDS, CallError
 from cli.command import CommandError
-from cli.slurm import job_status, log_parts, slurm_queue, submission
+from cli.slurm import job_array, job_status, log_parts, slurm_queue, submission
 from cli.slurm.job_folder import JobFolder, read_folders
 from cli.slurm.shell import Shell
 from cli.slurm.slurm_settings import SlurmSettings
@@ -24,7 +24,7 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 ASK_SECONDS = 15  # how long squeue and sacct may take
 FRESH_SECONDS = 2  # what squeue told this long ago is told again
-LOOK_SECONDS = 2.0  # between two looks of a watcher at what the jobs themselves tell
+LOOK_SECONDS = 2.0, 5.0  # between two looks of a watcher at what jobs tell: here, and by ssh
 POLL_SECONDS, POLL_SECONDS_MAX = 10.0, 300.0  # between two questions to Slurm
 LIST_MAX = 1000
 UNKNOWN = "unknown since"
@@ -42,7 +42,8 @@ seen=$(date -r queue +%s 2> /dev/null || echo 0)
 if [ $(($(date +%s) - seen)) -ge {fresh} ] ||
     [ -n "$(find jobs -mindepth 2 -maxdepth 2 -name story -newer queue | head -n 1)" ]; then
   printf '\\036asked\\n'
-  if SLURM_TIME_FORMAT=%s timeout {ask} squeue -h -r -t all -o {format} > queue.$$ 2> said.$$; then
+  if SLURM_TIME_FORMAT=%s timeout {ask} squeue -h -r -t all -u "$(id -un)" -o {format} \\
+      > queue.$$ 2> said.$$; then
     mv queue.$$ queue
   else
     printf '\\036trouble %s\\n' $?
@@ -74,6 +75,7 @@ class SlurmClient:
         self._settings = settings
         self._shell = Shell(settings.host)
         self._base = submission.base(settings)
+        self._look_seconds = LOOK_SECONDS[bool(settings.host)]
 
     # --- the calls ------------------------------------------------------------------------------
 
@@ -81,7 +83,8 @@ class SlurmClient:
         self, request: pb.SubmitRequest, pauses: Sequence[float] = PAUSES_SECONDS
     ) -> pb.SubmitReply:
         """Asks again if no answer came: Slurm's queue tells whether it has the job."""
-        ready = submission.prepare(request, self._settings, self._shell)
+        place = submission.look(self._settings, self._shell)
+        ready = submission.prepare(request, self._settings, place)
         if request.dry_run:
             return ready.reply(submission.test(ready, self._shell))
         for pause in (*pauses, None):
@@ -97,7 +100,8 @@ class SlurmClient:
     def submit_many(
         self, request: pb.SubmitManyRequest, pauses: Sequence[float] = PAUSES_SECONDS
     ) -> pb.SubmitManyReply:
-        raise CommandError("slurm: many jobs cannot be submitted at once: submit each of them", 4)
+        """In one array."""
+        return job_array.submit_many(request, self._settings, self._shell, pauses)
 
     def get_job(self, job: str, in_full: bool = False) -> pb.GetJobReply:
         folder, found = self._find(job)
@@ -177,7 +181,7 @@ class SlurmClient:
         reader = log_parts.LogReader(self._shell, self._folder(job.id), job, request)
         yield from reader.read()
         while request.follow and not job.HasField("ended_at"):
-            time.sleep(LOOK_SECONDS)
+            time.sleep(self._look_seconds)
             job = self._find(job.id, fresh=int(POLL_SECONDS))[1]
             yield from reader.read()
 
@@ -196,7 +200,7 @@ class SlurmClient:
         pause: float = PAUSES_SECONDS[-1],
     ) -> Iterator[pb.ListJobsReply]:
         """Never ends. While Slurm does not answer, it is asked less and less often."""
-        before, seconds, connected = b"", LOOK_SECONDS, False
+        before, seconds, connected = b"", self._look_seconds, False
         while True:
             try:
                 reply = self._list(request, int(max(seconds, POLL_SECONDS) if connected else 0))
@@ -204,7 +208,7 @@ class SlurmClient:
                 if not connected or error.exit_code != 3:
                     raise
                 is_away = True
-                if seconds == LOOK_SECONDS:
+                if seconds == self._look_seconds:
                     lost()
             else:
                 is_away = any(job.reason.startswith(UNKNOWN) for job in reply.jobs)
@@ -212,7 +216,7 @@ class SlurmClient:
                 if now != before:
                     before = now
                     yield reply
-            seconds = min(POLL_SECONDS_MAX, 2 * seconds) if is_away else LOOK_SECONDS
+            seconds = min(POLL_SECONDS_MAX, 2 * seconds) if is_away else self._look_seconds
             time.sleep(seconds)
 
     # --- what there is --------------------------------------------------------------------------
@@ -252,7 +256,12 @@ class SlurmClient:
         parts = self._parts(fresh)
         user, now, seen_at = parts["user"][0], float(parts["now"][0]), float(parts["queue"][0])
         folders = read_folders(parts["jobs"][1])
-        rows = {row.job_id: row for row in slurm_queue.read_queue(parts["queue"][1]) if row.job_id}
+        queue = list(slurm_queue.read_queue(parts["queue"][1]))
+        numbered = {row.number: row for row in queue}
+        rows = {row.job_id: row for row in queue if row.job_id}
+        for folder in folders.values():
+            if "_" in folder.number and folder.number in numbered:
+                rows[folder.job_id] = numbered[folder.number]
         unknown = ""
         if "trouble" in parts:
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen_at))

@@ -21,7 +21,7 @@ from cli.slurm.slurm_settings import Resources
 from scheduler.v1 import scheduler_pb2 as pb
 
 FINISHED, FAILED, CANCELED = "FINISHED", "FAILED", "CANCELED"
-SUBMISSION_SECONDS = 300.0  # until then, sbatch may still be under way
+PATIENCE_SECONDS = 300.0  # a job that Slurm does not know now may be known in a moment
 _NODES = re.compile(r"[^,\[]+(\[[^\]]*\])?")
 
 
@@ -52,8 +52,11 @@ def message(
         _end(job, folder, *_ended(folder, account.state), account.ended_at)
     elif unknown:
         _as_last_told(job, folder)
-    elif not folder.number and now < folder.submitted_at + SUBMISSION_SECONDS:
+    elif not folder.number and now < folder.submitted_at + PATIENCE_SECONDS:
         job.state, job.reason = "QUEUED", "not yet known to Slurm"
+    elif folder.number and not _says_its_end(folder) and now < _told_at(folder) + PATIENCE_SECONDS:
+        # The answer of squeue may be older than what the job has told. A verdict would stay.
+        _as_last_told(job, folder)
     elif folder.number:
         _end(job, folder, *_forgotten(folder), _last_sign_at(folder))
     else:
@@ -199,6 +202,15 @@ def _forgotten(folder: JobFolder) -> tuple[str, str]:
     if folder.last("canceled", "stopping"):
         return _ended(folder, "CANCELLED")
     return FAILED, "it is no longer in Slurm's queue; why is not known, as Slurm keeps no accounts"
+
+
+def _says_its_end(folder: JobFolder) -> bool:
+    last = folder.last("ended", "started", "canceled")
+    return last is not None and last.kind != "started"
+
+
+def _told_at(folder: JobFolder) -> float:
+    return folder.story[-1].at if folder.story else folder.submitted_at
 
 
 def _exit_code(ended: StoryLine) -> int:

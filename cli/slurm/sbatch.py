@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from shlex import split
 
 from cli.command import CommandError
@@ -29,6 +30,12 @@ def flags(job_id: str, spec: pb.JobSpec, settings: SlurmSettings) -> list[str]:
     found += [f"--mem={asked.memory_mib}M"] if asked.memory_mib else []
     found += ["--hold"] if spec.held else []
     return [*found, *split(settings.flags)]
+
+
+def alike(flags: Iterable[str]) -> list[str]:
+    """Those that are not of one job alone."""
+    own = ("--comment=", "--job-name=", "--output=", "--error=")
+    return [flag for flag in flags if not flag.startswith(own)]
 
 
 def warning_seconds(spec: pb.JobSpec, settings: SlurmSettings) -> int:

@@ -10,7 +10,8 @@ from cli.slurm.sbatch import COMMENT
 
 # SLURM_TIME_FORMAT=%s makes moments seconds. What may contain anything comes last.
 QUEUE_FORMAT = "%i|%T|%r|%S|%e|%V|%u|%N|%b|%k|%j"
-ACCOUNT_FORMAT = "JobIDRaw,State,ExitCode,Start,End,NodeList,Reason"
+ACCOUNT_FORMAT = "JobID,State,ExitCode,Start,End,NodeList,Reason"
+_NUMBER = re.compile("[0-9]+(_[0-9]+)?")  # of a job, or of one in an array
 _ID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
@@ -70,7 +71,7 @@ def read_queue(text: str) -> Iterator[QueuedJob]:
 def read_accounts(text: str) -> Iterator[AccountedJob]:
     for line in text.splitlines():
         fields = line.split("|")
-        if len(fields) != ACCOUNT_FORMAT.count(",") + 1 or not fields[0].isdigit():
+        if len(fields) != ACCOUNT_FORMAT.count(",") + 1 or not _NUMBER.fullmatch(fields[0]):
             continue
         number, state, code, start, end, nodes, reason = fields
         status, _, signal = code.partition(":")

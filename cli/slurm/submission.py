@@ -115,17 +115,32 @@ def base(settings: SlurmSettings) -> str:
     return f"{home}{quote(rest)}/slurm"
 
 
-def prepare(request: pb.SubmitRequest, settings: SlurmSettings, shell: Shell) -> ReadySubmission:
-    """Raises CommandError for whatever cannot be submitted."""
-    flags = sbatch.flags(request.job_id, request.spec, settings)
-    _checked(request.spec, "somebody")
+@dataclass(frozen=True, slots=True)
+class ClusterFolder:
+    """Where our files are, and who we are there."""
+
+    path: str  # with the home in it
+    user: str
+    library: str  # a folder
+
+
+def look(settings: SlurmSettings, shell: Shell) -> ClusterFolder:
+    """Makes the folder, with a copy of the library."""
     files = library_renewal.files()
     version = library_renewal.version(files)
     look = _LOOK.format(base=base(settings), library=version)
     root, user, *rest = shell.run(look).decode().splitlines()
-    if not rest and not request.dry_run:
+    if not rest:
         shell.run(_library(root, version, files))
-    spec = _checked(request.spec, user)
+    return ClusterFolder(root, user, f"{root}/library-{version}")
+
+
+def prepare(
+    request: pb.SubmitRequest, settings: SlurmSettings, place: ClusterFolder
+) -> ReadySubmission:
+    """Raises CommandError for whatever cannot be submitted."""
+    flags = sbatch.flags(request.job_id, request.spec, settings)
+    spec, root = _checked(request.spec, place.user), place.path
     paths = Paths(
         spec.custom_dir, spec.snapshots_dir or str(PurePosixPath(root).parent / "snapshots"), ""
     )
@@ -137,7 +152,7 @@ def prepare(request: pb.SubmitRequest, settings: SlurmSettings, shell: Shell) ->
         spec.custom_dir or spec.directory,
         dict(spec.exported),
         given,
-        library=f"{root}/library-{version}",
+        library=place.library,
         setup=settings.setup,
         each_gpu=spec.process_per_gpu,
         batch_size=spec.batch_size,
@@ -147,7 +162,7 @@ def prepare(request: pb.SubmitRequest, settings: SlurmSettings, shell: Shell) ->
         retries=spec.retries,
     )
     notes = sbatch.notes(request.spec)
-    return ReadySubmission(request, root, flags, script, command, given, notes, user)
+    return ReadySubmission(request, root, flags, script, command, given, notes, place.user)
 
 
 def _checked(message: pb.JobSpec, user: str) -> JobSpec:
@@ -186,7 +201,7 @@ def submit(ready: ReadySubmission, shell: Shell) -> str:
     """Slurm's number of the job. Doing it twice is doing it once. CallError, LOST: it is not known
     whether Slurm has it."""
     request = ready.request
-    secrets = "".join(f"export {pair.key}={quote(pair.value)}\n" for pair in request.secrets)
+    secrets = secret_lines(request.secrets)
     script = _SUBMIT.format(
         base=quote(ready.base),
         id=request.job_id,
@@ -206,6 +221,10 @@ def submit(ready: ReadySubmission, shell: Shell) -> str:
         # It is certain that Slurm has not got it: nothing of it stays.
         shell.run(f"rm -rf {quote(ready.base)}/jobs/{request.job_id}")
     raise error
+
+
+def secret_lines(pairs: Iterable[pb.KeyValue]) -> str:
+    return "".join(f"export {pair.key}={quote(pair.value)}\n" for pair in pairs)
 
 
 def test(ready: ReadySubmission, shell: Shell) -> pb.Job:

@@ -342,3 +342,34 @@ def test_jobs_are_compared_by_what_was_set(user: SlurmUser) -> None:
     assert user.run("scheduler-open").stderr == (
         "scheduler-open: slurm: no gateway is there, which has pages and keeps what trainings log\n"
     )
+
+
+def test_a_sweep_is_one_array_of_which_some_run_at_once(user: SlurmUser) -> None:
+    user.environment["KEY"] = "it's"
+    words = ["--sweep", "lr=0.1,0.2", "--sweep", "seed=1,2", "--parallel", "2", "--secret", "KEY"]
+    program = "echo $0 $1 $KEY; while [ ! -e go ]; do sleep 0.1; done"
+    command = ["--", "sh", "-c", program, "{lr}", "{seed}"]
+    ids = user.submit("grid", "--num_gpus", "0", *words, *command).split()
+    assert len(ids) == 4
+    assert user.cluster.run("squeue", "-h", "-o", "%i").count("\n") < 4, "pending tasks are a line"
+
+    def states() -> list[str]:
+        return sorted(str(job(user, each)["state"]) for each in ids)
+
+    eventually(lambda: states() == ["QUEUED", "QUEUED", "RUNNING", "RUNNING"])
+    waiting = next(each for each in ids if job(user, each)["state"] == "QUEUED")
+    assert "as many of its array run as may at once" in str(job(user, waiting)["reason"])
+    user.says("scheduler-cancel-job", waiting)
+    (user.home / "go").touch()
+    eventually(lambda: states() == ["CANCELED", "FINISHED", "FINISHED", "FINISHED"])
+    ran = [logged(user, each) for each in ids if each != waiting]
+    assert all(lines[0].endswith(" it's") for lines in ran)
+    assert len({lines[0] for lines in ran}) == 3
+
+
+def test_a_sweep_that_slurm_refuses_leaves_nothing(user: SlurmUser) -> None:
+    user.configure(partition="nowhere")
+    done = user.run("run-scheduler", "--sweep", "lr=1,2", "grid", "--", "echo", "{lr}")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "Invalid partition name specified" in done.stderr
+    assert [path.name for path in user.folder("").iterdir()] == []

@@ -38,8 +38,9 @@ def told(
     accounted: AccountedJob | None = None,
     seen_at: float = NOW,
     unknown: str = "",
+    now: float = NOW,
 ) -> pb.Job:
-    return message(of, queued, accounted, "ada", NOW, seen_at, unknown)
+    return message(of, queued, accounted, "ada", now, seen_at, unknown)
 
 
 STARTED = "1 started 7 0 2 n0"
@@ -119,6 +120,10 @@ def test_what_slurm_has_forgotten_without_accounts_is_told_as_far_as_it_is_known
     assert (finished.state, finished.epochs_done, finished.ended_at) == ("FINISHED", 4, 1003.0)
     failed = told(folder(STARTED, "1 ended 3 1"))
     assert (failed.state, failed.reason, failed.exit_code) == ("FAILED", "exit code 3", 3)
+    assert told(folder(STARTED), now=1100.0).state == "RUNNING", (
+        "squeue may be older than the start"
+    )
+    assert told(folder(), now=1100.0).state == "QUEUED"
     lost = told(folder(STARTED))
     assert lost.state == "FAILED"
     assert "no longer in Slurm's queue" in lost.reason
