@@ -73,7 +73,9 @@ def parser() -> Parser:
     run_flags.add_gpus(this.add_argument_group("which GPUs"))
     run_flags.add_order(this.add_argument_group("when to run, and labels"))
     run_flags.add_many(this.add_argument_group("many jobs at once: all are accepted, or none"))
-    run_flags.add_sweep(this.add_argument_group("jobs with the same label `sweep`"))
+    group = this.add_argument_group("jobs with the same label `sweep`")
+    run_flags.add_sweep(group)
+    run_flags.add_search(group)
     this.add_common()
     return this
 
@@ -85,6 +87,14 @@ def main(argv: list[str] | None = None) -> int:
 def submit(options: argparse.Namespace) -> int:
     if options.requirements and options.spec is None:
         _add_requirements(options)
+    if options.search:
+        from cli import search
+
+        if is_local(options):
+            raise UsageError("--local runs one job: leave out --search")
+        return search.search(options)
+    if options.trials:
+        raise UsageError("--trials: how many jobs --search submits; give --search")
     if options.sweep or options.repeat > 1 or ".py" in (options.spec or ""):
         from cli import sweep  # rarely needed
 

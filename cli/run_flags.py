@@ -274,6 +274,19 @@ def add_many(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_search(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--search",
+        choices=("tpe", "random", "grid"),
+        help="choose the values of --sweep KEY=LOW..HIGH[:log] or KEY=VALUE,.. for each job, by "
+        "what earlier jobs reported of --metric (tpe, with Optuna), at random, or in order; at "
+        "most --parallel at once (default 4); repeated with its --label sweep=NAME, it goes on",
+    )
+    group.add_argument(
+        "--trials", metavar="N", type=command.whole_number(1), help="how many jobs --search submits"
+    )
+
+
 def add_sweep(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--parallel",

@@ -32,6 +32,8 @@ BYTES_MAX = 2**20  # the scheduler takes no more at once,
 WAITED_MAX = 1000  # nor lists more jobs
 FAILURES_SHOWN = 10
 
+_RANGE = re.compile(r"[-+0-9.e]*[0-9]\.\.[-+0-9.e]+(:log)?", re.ASCII)
+
 Values = Mapping[str, str]
 
 
@@ -71,14 +73,16 @@ def combinations(options: argparse.Namespace) -> list[Values]:
         if key in axes:
             twice = "is given twice" if key != REPEAT else "is the number that --repeat counts"
             raise UsageError(f"--sweep {key}: {twice}")
+        if ranges := [value for value in values if _RANGE.fullmatch(value)]:
+            raise UsageError(f"--sweep {key}={ranges[0]}: a range needs --search; give values")
         axes[key] = values
     count = math.prod(map(len, axes.values()))
     if count > sys.maxsize:
         raise UsageError(f"--sweep: {count} combinations are too many to choose from")
-    return [_combination(axes, number) for number in chosen(count, options)]
+    return [combination(axes, number) for number in chosen(count, options)]
 
 
-def _combination(axes: Mapping[str, Sequence[str]], number: int) -> Values:
+def combination(axes: Mapping[str, Sequence[str]], number: int) -> Values:
     """The last key changes fastest."""
     found = {}
     for key, values in reversed(tuple(axes.items())):
@@ -156,7 +160,7 @@ def of_specs(specs: Sequence[pb.JobSpec], options: argparse.Namespace) -> Sweep:
 
 
 def _sweep(common: pb.JobSpec, specs: Sequence[pb.JobSpec], values: Sequence[Values]) -> Sweep:
-    label = _labelled(common, specs)
+    label = labelled(common, specs)
     # Jobs of one moment are served in the order of their ids.
     ids = sorted(str(uuid.uuid4()) for _ in specs)
     jobs = [pb.SubmitRequest(job_id=id, spec=each) for id, each in zip(ids, specs, strict=True)]
@@ -169,7 +173,7 @@ def _sweep(common: pb.JobSpec, specs: Sequence[pb.JobSpec], values: Sequence[Val
     return Sweep(label, request, values)
 
 
-def _labelled(common: pb.JobSpec, specs: Sequence[pb.JobSpec]) -> str:
+def labelled(common: pb.JobSpec, specs: Sequence[pb.JobSpec]) -> str:
     """All jobs get the label `sweep`, unless they have it. Returns its value."""
     label = f"{_plain(common.name or specs[0].name)}{uuid.uuid4().hex[:8]}"
     given = {pair.value for pair in common.labels if pair.key == LABEL}

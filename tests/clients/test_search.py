@@ -1,0 +1,56 @@
+"""A search with the real Optuna."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_s24_search import TRAIN
+from tests.support import Daemon
+
+pytestmark = pytest.mark.clients
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path / "state", "0").start()
+    yield made
+    made.end()
+
+
+def test_optuna_learns_from_jobs_also_from_those_of_a_search_that_was_ended(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    script = tmp_path / "t.py"
+    script.write_text(TRAIN)
+
+    def searched(trials: int, *more: str) -> dict[str, object]:
+        words = [
+            *(os.environ["CLIENTS"], "-c", "from cli.run import main; main()"),
+            *("--search", "tpe", "--sweep", "x=0.0..10.0", *more, "--metric", "loss"),
+            *("--trials", str(trials), "--parallel", "2", "--label", "sweep=s", "--num_gpus", "0"),
+            *("--max_epochs", "2", "--output", "json", "try", "--"),
+            *(sys.executable, str(script), "{x}", "0"),
+        ]
+        environment = {**os.environ, "SCHEDULER_SERVER": daemon.address, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, object] = json.loads(done.stdout)
+        return found
+
+    first = searched(12)
+    jobs = searched(30)["jobs"]
+    assert isinstance(jobs, list)
+    assert isinstance(first["jobs"], list)
+    assert [job["id"] for job in jobs[:12]] == [job["id"] for job in first["jobs"]]
+    late = [abs(float(job["values"]["x"]) - 3) for job in jobs[18:]]
+    early = [abs(float(job["values"]["x"]) - 3) for job in jobs[:10]]
+    assert sorted(late)[len(late) // 2] < sorted(early)[len(early) // 2]  # medians
+    assert min(job["best"] for job in jobs) < 0.6  # 0.5 is the least that there is
