@@ -201,6 +201,9 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
         directory=directory,
         exported=_key_values(exported),
         secrets=[text.partition("=")[0] for text in options.secret],
+        storage=options.storage,
+        storage_size=options.default_pvc_size,
+        registry_secret=options.registry_secret,
     )
 
 

@@ -103,6 +103,22 @@ def add_what(group: argparse._ArgumentGroup) -> None:
         "shares no GPU, and is canceled if no debugger connects within two hours",
     )
     group.add_argument(
+        "--storage",
+        metavar="PATH",
+        help="where the job finds the storage of its project, which outlives it and which jobs of "
+        "the project share; also in $STORAGE_DIR; on a cluster that runs jobs in containers",
+    )
+    group.add_argument(
+        "--default_pvc_size",
+        metavar="SIZE",
+        help="size of that storage if this job is the first to need it; default: 40Gi",
+    )
+    group.add_argument(
+        "--registry_secret",
+        metavar="NAME",
+        help="Secret of the cluster with which the image is pulled",
+    )
+    group.add_argument(
         "--keep_library",
         action="store_true",
         help="keep the job's own kubernetesdlprofile, even if it is older than this project",

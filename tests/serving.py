@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -113,6 +113,9 @@ class Cluster:
 
     def refuses(self, user: str, users: Callable[[], Sequence[str]]) -> str | None:
         return "mallory may run nothing here" if user == "mallory" else None
+
+    def prepare(self, specs: Iterable[JobSpec], dry_run: bool) -> None:
+        """Its jobs share nothing."""
 
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
         self.previews += 1

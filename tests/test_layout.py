@@ -30,6 +30,10 @@ ELSEWHERE = {
     "scheduler/clusters/kubernetes/listing.py": ("kube/test_cluster.py", "API server"),
     "scheduler/clusters/kubernetes/logs.py": ("kube/test_logs.py", "API server"),
     "scheduler/clusters/kubernetes/namespaces.py": ("kube/test_spaces.py", "API server"),
+    "scheduler/clusters/kubernetes/project_storage.py": (
+        "kube/test_project_storage.py",
+        "API server",
+    ),
     "scheduler/clusters/kubernetes/requests.py": ("kube/test_cluster_faults.py", "API server"),
     "scheduler/clusters/kubernetes/token_review.py": ("kube/test_people.py", "API server"),
     "scheduler/clusters/kubernetes/watch.py": ("kube/test_cluster_faults.py", "API server"),

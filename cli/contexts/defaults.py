@@ -86,7 +86,8 @@ def _connection(context: Context | None, given: set[str], by_flag: bool) -> dict
         return {}
     environment = os.environ.get("SCHEDULER_SERVER", "")
     if "server" in given or (environment and not by_flag):
-        return {}  # another server: neither this context's authority nor its token is for it
+        # Neither this context's authority nor its token, nor another kind of it, is for that one.
+        return {"in_context": context} if context.type == "server" else {}
     defaults: dict[str, object] = {"in_context": context}
     if context.text("server"):
         defaults["server"] = context.text("server")

@@ -109,8 +109,10 @@ class JobService(pb_grpc.SchedulerServicer):
             in_order([Submitted(job_id, spec)])
             secret_bytes = job_secrets.check(spec, dict(wire.pairs(request.secrets)))
         preview = self.target.preview(job_id, spec, self.view().nodes)
-        if job is None and self.limits and not request.dry_run:
-            self.limits.enter(spec, secret_bytes=secret_bytes)
+        if job is None:
+            if self.limits and not request.dry_run:
+                self.limits.enter(spec, secret_bytes=secret_bytes)
+            self.target.prepare([spec], request.dry_run)
         if request.dry_run:
             message = self.lookup.describe_trial(self._tried(job_id, spec))
         else:
@@ -157,9 +159,10 @@ class JobService(pb_grpc.SchedulerServicer):
                 raise type(error)(f"job {name}: {error}; {_NONE}") from None
             notes |= dict.fromkeys(_epochs_note(message))
         new = self._resolved(new)
+        if new and not request.dry_run and self.limits:
+            self.limits.enter(*new.values(), secret_bytes=secret_bytes)
+        self.target.prepare(new.values(), request.dry_run)
         if new and not request.dry_run:
-            if self.limits:
-                self.limits.enter(*new.values(), secret_bytes=secret_bytes)
             self._use_packages(new)
             for job_id, spec in new.items():
                 if spec.secrets:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -95,6 +95,10 @@ class Target(Protocol):
         Called once per submission, and for dry runs as well. Raises Impossible or Rejected if the
         job cannot be started on this cluster.
         """
+
+    def prepare(self, specs: Iterable[JobSpec], dry_run: bool) -> None:
+        """Makes what these jobs share with later ones, if it is missing. Raises Impossible or
+        Forbidden; a dry run makes nothing, and is refused alike."""
 
 
 def first_launch(job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Launch:

@@ -126,6 +126,7 @@ def environment(
         "KUBEPROFILER_SNAPSHOTS": paths.snapshots,
         "KUBEPROFILER_DATA": paths.data,
         **({"CODE_DIR": paths.code} if spec.code else {}),
+        **({"STORAGE_DIR": spec.storage} if spec.storage else {}),
     }
 
 

@@ -33,6 +33,9 @@ _LABEL_KEY = re.compile(
     r"([a-z0-9][a-z0-9.-]{0,251}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII
 )
 _CODE = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+_TAKEN = ("", ".", "custom", "snapshots", "data", "code", "dev", "proc", "sys", "etc")  # of a job
+_QUANTITY = re.compile(r"[1-9][0-9]{0,17}([kMGTPE]i?)?", re.ASCII)  # of Kubernetes
+_OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
@@ -47,8 +50,10 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
         ("--custom_dir", spec.custom_dir),
         ("--snapshots_dir", spec.snapshots_dir),
         ("directory", spec.directory),
+        ("--storage", spec.storage),
     ):
         _path(flag, path)
+    _storage(spec)
     check_integer("--max_epochs", spec.max_epochs, 1, INT_MAX)
     check_integer("--batch_size", spec.batch_size, 1, INT_MAX)
     check_integer("--training_set_size", spec.training_set_size, 1, INT_MAX)
@@ -204,6 +209,18 @@ def _path(flag: str, path: str) -> None:
     check_text(flag, path, most=_PATH_MAX)
     if path and not path.startswith("/"):
         raise Rejected(f"{flag} {quote(path)}: must be an absolute path")
+
+
+def _storage(spec: JobSpec) -> None:
+    parts = spec.storage.strip("/").split("/")
+    if spec.storage and (".." in parts or parts[0] in _TAKEN):
+        raise Rejected(f"--storage {quote(spec.storage)}: must be a folder of its own: /storage")
+    if spec.storage_size and not _QUANTITY.fullmatch(spec.storage_size):
+        raise Rejected(f"--default_pvc_size {quote(spec.storage_size)}: is not a size such as 40Gi")
+    if spec.registry_secret and not _OBJECT.fullmatch(spec.registry_secret):
+        raise Rejected(
+            f"--registry_secret {quote(spec.registry_secret)}: is not the name of a Secret"
+        )
 
 
 def _command(spec: JobSpec) -> None:

@@ -30,6 +30,11 @@ def canonical(image: str) -> str | None:
     return f"{domain}/{repository}" + (f"@{digest}" if digest else f":{tag or 'latest'}")
 
 
+def registry(image: str) -> str:
+    """The host that it is pulled from; empty if the text is an id."""
+    return (canonical(image) or "").partition("/")[0]
+
+
 def has(images: frozenset[str] | None, image: str) -> bool:
     """Whether the image is among these, as far as is known. "": the default image of jobs that name
     none; None instead of images: any can be pulled."""

@@ -150,6 +150,9 @@ class JobSpec:
     secrets: tuple[str, ...] = ()  # names of variables; the values are in job_secrets.py
     no_tracking: bool = False  # it has no relay, and no variables that name one
     debug_wait: int = 0  # a port: it is cancelled unless a debugger connects there; 0: none
+    storage: str = ""  # where the job finds the storage of its project; "": it does not
+    storage_size: str = ""  # of that storage, if this job is the first to need it
+    registry_secret: str = ""  # the Secret with which its image is pulled
     # With a label `sweep`; see sweeps.py.
     parallel: int = 0  # so many jobs of its sweep may run at once; 0: any number
     metric: str = ""  # by which the jobs of its sweep are compared

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from scheduler.access.project_table import Project, projects
 from scheduler.access.user_table import User, users
 from scheduler.core.errors import ConfigError
 from scheduler.core.model import Rules
@@ -84,10 +85,14 @@ class KubernetesSettings:
     binding: Literal["affinity", "node_name"] = "affinity"
     priority_class: str = ""
     image_pull_secrets: tuple[str, ...] = ()
+    registry_secrets: tuple[str, ...] = ()
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     custom: str = ""
     snapshots: str = ""
     data: str = ""
+    storage_claim: str = ""
+    storage_class: str = ""
+    storage_access: Literal["ReadWriteMany", "ReadWriteOnce"] = "ReadWriteMany"
     run_as_user: Count = 1000
     shared_uids: bool = False
     host_ports: str = "30000-32767"
@@ -188,6 +193,7 @@ class Config:
     policy: str = "gpu_sharing"
     admins: tuple[str, ...] = ()
     users: Mapping[str, User] = field(default_factory=dict)
+    projects: Mapping[str, Project] = field(default_factory=dict)
     heartbeat_seconds: Count = 30
     rules: Rules = field(default_factory=Rules)
     tls: TlsSettings = field(default_factory=TlsSettings)
@@ -301,7 +307,7 @@ def _from_file(file: Path | None) -> Iterator[Given]:
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
-        if isinstance(value, dict) and prefix + key != "users":
+        if isinstance(value, dict) and prefix + key not in ("users", "projects"):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
@@ -331,8 +337,8 @@ def _reject_unknown(layer: Iterable[Given], hints: Mapping[str, Any]) -> Iterato
 def _convert(given: Given, hint: Any, *, strict: bool) -> Any:
     """`strict`: for TOML, which has types. Otherwise text is converted to the setting's type."""
     value = given.value
-    if given.key == "users":
-        return _users(given)
+    if given.key in ("users", "projects"):
+        return _table(given)
     if hint == tuple[str, ...] and not strict:
         value = [word.strip() for word in value.split(",") if word.strip()]
     try:
@@ -352,15 +358,18 @@ def _convert(given: Given, hint: Any, *, strict: bool) -> Any:
     return result
 
 
-def _users(given: Given) -> Mapping[str, User]:
+def _table(given: Given) -> Mapping[str, User] | Mapping[str, Project]:
     """Converts a table of tables; the environment has it as JSON."""
     try:
         value = given.value
         if isinstance(value, str):
             value = msgspec.json.decode(value)
-        return users(msgspec.convert(value, dict[str, Any]))
+        table = msgspec.convert(value, dict[str, Any])
+        return users(table) if given.key == "users" else projects(table)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{given.source}: users: expected a table for each user") from error
+        raise ConfigError(
+            f"{given.source}: {given.key}: expected a table for each {given.key[:-1]}"
+        ) from error
     except ConfigError as error:
         raise ConfigError(f"{given.source}: {error}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from scheduler.clusters.local.cluster import LocalCluster, Tracking
 from scheduler.clusters.local.left_relays import LeftRelays
 from scheduler.clusters.local.port_visit import PortVisit, is_connected
 from scheduler.clusters.local.shells import ShellVisit
-from scheduler.core.errors import ConfigError, Impossible
+from scheduler.core.errors import ConfigError, Forbidden, Impossible
 from scheduler.core.model import GpuKey, JobId, JobSpec, Node, RunKey, Time
 from scheduler.daemon.config import Config, listen_address
 from scheduler.gpus.usage import Usage
@@ -44,6 +44,7 @@ from scheduler.relay.delivery import Link
 if TYPE_CHECKING:  # the client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes.cluster import KubernetesCluster
     from scheduler.clusters.kubernetes.lease import Lease
+    from scheduler.clusters.kubernetes.project_storage import ProjectStorage
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # the address that a job uses instead
 GATEWAY = re.compile(r"http(s?)://[^\s/@]+")
@@ -100,6 +101,9 @@ class LocalTarget:
             return self.cluster.open_port(key, wanted.port)
         return self.cluster.open_shell(key, wanted.command, wanted.terminal, wanted.term)
 
+    def prepare(self, specs: Iterable[JobSpec], dry_run: bool) -> None:
+        """Jobs share nothing here but the machine."""
+
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
         process = self.cluster.check(first_launch(job_id, spec, nodes))
         return Preview.without_token(process.command, process.environment, process.notes)
@@ -117,6 +121,7 @@ class KubernetesTarget:
     lease: Lease  # of the cluster: without it nothing is changed there
     agents: Sequence[TokenCheck]  # checks of tokens of agents, other than our own
     spaces: Sequence[KubernetesCluster]  # one for each namespace
+    storage: ProjectStorage
     shared_uids: bool = False  # several users may have the same account
     reserved: Collection[str] = RESERVED_ENVIRONMENT
     maps_ports: bool = True
@@ -159,7 +164,23 @@ class KubernetesTarget:
     def visit(self, key: RunKey, wanted: WantedVisit) -> Visit:
         raise Impossible("nobody can connect to jobs on Kubernetes: use kubectl exec")
 
+    def prepare(self, specs: Iterable[JobSpec], dry_run: bool) -> None:
+        wanted: dict[str, str] = {}  # the size for each namespace
+        for spec in specs:
+            project = self.shape.projects.get(spec.project)
+            if project and project.users and spec.user not in project.users:
+                raise Forbidden(f"--project {spec.project}: {spec.user} is not among its users")
+            if spec.storage:
+                wanted.setdefault(self.shape.namespace_of(spec), spec.storage_size)
+        for namespace, size in wanted.items():
+            self.storage.ensure(namespace, size, dry_run)
+
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
+        named = spec.registry_secret
+        if named and named not in self.shape.job_secrets:
+            raise Impossible(
+                f"--registry_secret {named}: an admin must add it to kubernetes.registry_secrets"
+            )
         if not (spec.image or self.shape.image):
             raise Impossible("--image_name: a job on this cluster needs an image")
         launch = first_launch(job_id, spec, nodes)
@@ -246,6 +267,7 @@ def _pods(config: Config, clock: Callable[[], Time], secrets: JobSecrets) -> Kub
     from scheduler.clusters.kubernetes.holders.requests import HolderRequests
     from scheduler.clusters.kubernetes.lease import RENEWALS, Lease
     from scheduler.clusters.kubernetes.namespaces import Namespaces
+    from scheduler.clusters.kubernetes.project_storage import ProjectStorage
     from scheduler.clusters.kubernetes.token_review import review
 
     wanted = config.kubernetes
@@ -284,12 +306,18 @@ def _pods(config: Config, clock: Callable[[], Time], secrets: JobSecrets) -> Kub
         )
 
     everybody = of(wanted.namespace)
-    own = {name: user.namespace for name, user in config.users.items() if user.namespace}
-    others = {name: of(name) for name in {*own.values()} - {wanted.namespace}}
-    theirs = {user: others[name] for user, name in own.items() if name in others}
+    others = {name: of(name) for name in namespaces(config)[1:]}
     reports = AgentReports(clock)
     reports.on_change = everybody.look_again
-    spaces = Namespaces(everybody, theirs) if theirs else everybody
+    spaces = (
+        Namespaces(
+            everybody,
+            list(others.values()),
+            lambda spec: others.get(shape.namespace_of(spec), everybody),
+        )
+        if others
+        else everybody
+    )
     if holders:
         keeping = HolderRequests(
             KubernetesClient(wanted.kubeconfig, wanted.request_seconds, lease.check),
@@ -311,8 +339,22 @@ def _pods(config: Config, clock: Callable[[], Time], secrets: JobSecrets) -> Kub
         lease,
         [KubernetesAgents(speaking, accounts).node],
         [everybody, *others.values()],
+        ProjectStorage(
+            KubernetesClient(wanted.kubeconfig, wanted.request_seconds, lease.check),
+            wanted.storage_claim,
+            wanted.storage_class,
+            wanted.storage_access,
+        ),
         wanted.shared_uids,
     )
+
+
+def namespaces(config: Config) -> list[str]:
+    """The namespaces with pods of jobs: first that of the settings, then those of users and of
+    projects."""
+    own = {user.namespace for user in config.users.values() if user.namespace}
+    own |= {project.namespace for project in config.projects.values()}
+    return [config.kubernetes.namespace, *sorted(own - {config.kubernetes.namespace})]
 
 
 def _holders(config: Config, shape: PodTemplate) -> Holders | None:
@@ -359,6 +401,9 @@ def shape_of(config: Config) -> PodTemplate:
         priority_class=wanted.priority_class,
         pull_secrets=wanted.image_pull_secrets,
         pull_policy=wanted.image_pull_policy,
+        job_secrets=wanted.registry_secrets,
+        storage_claim=wanted.storage_claim,
+        projects=config.projects,
         users=config.users,
         run_as_user=wanted.run_as_user,
         host_ports=_allowed_ports(wanted.host_ports),

@@ -18,6 +18,7 @@ import click
 from scheduler.clusters.kubernetes.permissions import (
     FOR_HOLDERS,
     FOR_MIXED_NODES,
+    FOR_STORAGE,
     FOR_THE_LEASE,
     IN_CLUSTER,
     IN_NAMESPACE,
@@ -27,7 +28,7 @@ from scheduler.core.errors import ConfigError
 from scheduler.daemon import program_flags
 from scheduler.daemon.config import Config, load
 from scheduler.daemon.exit_codes import DONE, FAILED, UNREACHABLE, run_program
-from scheduler.daemon.targets import shape_of
+from scheduler.daemon.targets import namespaces, shape_of
 from scheduler.doctor import machine
 from scheduler.doctor.findings import Finding, Level, script, summary
 from scheduler.doctor.nodes import EXCLUSIVE, MIXED, MODE
@@ -139,13 +140,12 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
     wanted = config.kubernetes
     shape = shape_of(config)
     server = KubernetesClient(wanted.kubeconfig, wanted.request_seconds)
-    own = {user.namespace for user in config.users.values() if user.namespace}
-    namespaces = sorted({wanted.namespace, *own})
+    spaces = namespaces(config)
     place = wanted.holder_namespace or wanted.namespace
     holders = f"{place}/{wanted.holder_account}" if wanted.holder_image else ""
     look = Surveyor(server, shape, time.time, account, holders)
     try:
-        found = look.survey(namespaces, lambda nodes: needed(config, namespaces, nodes))
+        found = look.survey(spaces, lambda nodes: needed(config, spaces, nodes))
     except ApiError as error:
         return [cluster.unreachable(server.url, str(error), error.code)], False
     mode = wanted.node_mode if wanted.holder_image else ""
@@ -156,13 +156,14 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
 
 
 def needed(
-    config: Config, namespaces: Sequence[str], nodes: Sequence[SurveyedNode] = ()
+    config: Config, spaces: Sequence[str], nodes: Sequence[SurveyedNode] = ()
 ) -> dict[str, Sequence[Rule]]:
     """Returns the permissions that a daemon with these settings and nodes needs, by namespace; ""
     is the cluster."""
     wanted = config.kubernetes
-    rules: dict[str, Sequence[Rule]] = dict.fromkeys(namespaces, IN_NAMESPACE)
-    rules[wanted.namespace] = [*IN_NAMESPACE, *FOR_THE_LEASE]
+    in_each = (*IN_NAMESPACE, *(FOR_STORAGE if wanted.storage_claim else ()))
+    rules: dict[str, Sequence[Rule]] = dict.fromkeys(spaces, in_each)
+    rules[wanted.namespace] = [*in_each, *FOR_THE_LEASE]
     rules[""] = list(IN_CLUSTER)
     if wanted.holder_image:
         place = wanted.holder_namespace or wanted.namespace

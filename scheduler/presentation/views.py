@@ -288,6 +288,9 @@ FLAGS = {
     "metric": "--metric",
     "prune": "--prune",
     "prune_after": "--prune_after",
+    "storage": "--storage",
+    "storage_size": "--default_pvc_size",
+    "registry_secret": "--registry_secret",
 }
 
 

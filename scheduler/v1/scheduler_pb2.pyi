@@ -23,7 +23,7 @@ class PortMapping(_message.Message):
     def __init__(self, host: _Optional[int] = ..., container: _Optional[int] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("name", "image", "command", "args", "project", "experiment", "labels", "env", "script_path", "custom_dir", "snapshots_dir", "ports", "max_epochs", "batch_size", "training_set_size", "gpus_min", "gpus_max", "memory_mib", "is_single_gpu", "disable_gpu_sharing", "priority", "held", "hours_estimate", "retries", "user", "keep_library", "process_per_gpu", "directory", "exported", "time_limit_seconds", "secrets", "no_tracking", "debug_wait", "parallel", "metric", "maximize", "prune", "prune_after", "code", "folders", "after")
+    __slots__ = ("name", "image", "command", "args", "project", "experiment", "labels", "env", "script_path", "custom_dir", "snapshots_dir", "ports", "max_epochs", "batch_size", "training_set_size", "gpus_min", "gpus_max", "memory_mib", "is_single_gpu", "disable_gpu_sharing", "priority", "held", "hours_estimate", "retries", "user", "keep_library", "process_per_gpu", "directory", "exported", "time_limit_seconds", "secrets", "storage", "storage_size", "registry_secret", "no_tracking", "debug_wait", "parallel", "metric", "maximize", "prune", "prune_after", "code", "folders", "after")
     NAME_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,9 @@ class JobSpec(_message.Message):
     EXPORTED_FIELD_NUMBER: _ClassVar[int]
     TIME_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_SECRET_FIELD_NUMBER: _ClassVar[int]
     NO_TRACKING_FIELD_NUMBER: _ClassVar[int]
     DEBUG_WAIT_FIELD_NUMBER: _ClassVar[int]
     PARALLEL_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +99,9 @@ class JobSpec(_message.Message):
     exported: _containers.RepeatedCompositeFieldContainer[KeyValue]
     time_limit_seconds: float
     secrets: _containers.RepeatedScalarFieldContainer[str]
+    storage: str
+    storage_size: str
+    registry_secret: str
     no_tracking: bool
     debug_wait: int
     parallel: int
@@ -106,7 +112,7 @@ class JobSpec(_message.Message):
     code: str
     folders: _containers.RepeatedCompositeFieldContainer[KeyValue]
     after: _containers.RepeatedCompositeFieldContainer[After]
-    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., script_path: _Optional[str] = ..., custom_dir: _Optional[str] = ..., snapshots_dir: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., max_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., training_set_size: _Optional[int] = ..., gpus_min: _Optional[int] = ..., gpus_max: _Optional[int] = ..., memory_mib: _Optional[int] = ..., is_single_gpu: _Optional[bool] = ..., disable_gpu_sharing: _Optional[bool] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., hours_estimate: _Optional[float] = ..., retries: _Optional[int] = ..., user: _Optional[str] = ..., keep_library: _Optional[bool] = ..., process_per_gpu: _Optional[bool] = ..., directory: _Optional[str] = ..., exported: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., time_limit_seconds: _Optional[float] = ..., secrets: _Optional[_Iterable[str]] = ..., no_tracking: _Optional[bool] = ..., debug_wait: _Optional[int] = ..., parallel: _Optional[int] = ..., metric: _Optional[str] = ..., maximize: _Optional[bool] = ..., prune: _Optional[str] = ..., prune_after: _Optional[int] = ..., code: _Optional[str] = ..., folders: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[After, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., script_path: _Optional[str] = ..., custom_dir: _Optional[str] = ..., snapshots_dir: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., max_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., training_set_size: _Optional[int] = ..., gpus_min: _Optional[int] = ..., gpus_max: _Optional[int] = ..., memory_mib: _Optional[int] = ..., is_single_gpu: _Optional[bool] = ..., disable_gpu_sharing: _Optional[bool] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., hours_estimate: _Optional[float] = ..., retries: _Optional[int] = ..., user: _Optional[str] = ..., keep_library: _Optional[bool] = ..., process_per_gpu: _Optional[bool] = ..., directory: _Optional[str] = ..., exported: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., time_limit_seconds: _Optional[float] = ..., secrets: _Optional[_Iterable[str]] = ..., storage: _Optional[str] = ..., storage_size: _Optional[str] = ..., registry_secret: _Optional[str] = ..., no_tracking: _Optional[bool] = ..., debug_wait: _Optional[int] = ..., parallel: _Optional[int] = ..., metric: _Optional[str] = ..., maximize: _Optional[bool] = ..., prune: _Optional[str] = ..., prune_after: _Optional[int] = ..., code: _Optional[str] = ..., folders: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[After, _Mapping]]] = ...) -> None: ...
 
 class After(_message.Message):
     __slots__ = ("job", "when")

@@ -11,6 +11,7 @@ import pytest
 from scheduler.clusters.kubernetes.permissions import (
     FOR_HOLDERS,
     FOR_MIXED_NODES,
+    FOR_STORAGE,
     FOR_THE_LEASE,
     IN_CLUSTER,
     IN_NAMESPACE,
@@ -28,6 +29,8 @@ def test_what_is_needed_follows_from_the_settings() -> None:
         "ada": IN_NAMESPACE,
         "": list(IN_CLUSTER),
     }
+    with_storage = Config(kubernetes=replace(JOBS, storage_claim="storage"))
+    assert needed(with_storage, ["jobs", "ada"])["ada"] == (*IN_NAMESPACE, *FOR_STORAGE)
     only_agents_come = replace(JOBS, token_audience="")
     assert needed(Config(kubernetes=only_agents_come), ["jobs"])[""] == list(IN_CLUSTER)
 

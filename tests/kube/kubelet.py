@@ -109,8 +109,10 @@ class Kubelet:
         self._server.call("POST", f"{self._pods}/{name}/binding", body=binding | {"target": target})
 
     def set_waiting(self, name: str, reason: str, message: str) -> None:
-        waiting = {"reason": reason, "message": message}
-        self._write(name, phase="Pending", containerStatuses=[_status(waiting=waiting)])
+        (pod,) = (pod for pod in self.pods() if pod["metadata"]["name"] == name)
+        image = pod["spec"]["containers"][0]["image"]
+        status = {**_status(waiting={"reason": reason, "message": message}), "image": image}
+        self._write(name, phase="Pending", containerStatuses=[status])
 
     def set_relay(self, name: str, **state: Any) -> None:
         """Of a sidecar."""

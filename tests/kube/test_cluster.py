@@ -190,7 +190,8 @@ def test_an_image_that_cannot_be_had_is_given_up_with_the_reason(
         assert pods_of(launch, made.observe())[0].alive
         kubelet.step()
         ended = wait_until_over(made, launch)
-        assert "its image is not available: ImagePullBackOff: pull access denied" in ended.reason
+        said = "its image is not available from docker.io: ImagePullBackOff: pull access denied"
+        assert said in ended.reason
         shown = [bool(pods_of(launch, look)) for look in made.told]
         assert shown == sorted(shown), "it was never missing, once it was there"
         made.perform(Remove(launch.job_id, 1))

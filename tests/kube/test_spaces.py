@@ -67,7 +67,8 @@ def spaces(kubeconfig: Path, namespace: str, own: str, kubelet: Kubelet) -> Iter
         )
         return KubernetesCluster(server, shape, time.time, list_every_seconds=10.0)
 
-    made = Namespaces(of(namespace), {"ada": of(own)})
+    everybody, hers = of(namespace), of(own)
+    made = Namespaces(everybody, [hers], lambda spec: hers if spec.user == "ada" else everybody)
     yield made
     made.stop()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from scheduler.access.project_table import Project
 from scheduler.access.user_table import User
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import command, environment
@@ -53,6 +54,9 @@ class PodTemplate:
     binding: str = "affinity"  # or "node_name", which bypasses the cluster's own scheduler
     priority_class: str = ""
     pull_secrets: tuple[str, ...] = ()
+    job_secrets: tuple[str, ...] = ()  # those that a job may name beside these
+    storage_claim: str = ""  # the claim of a project's storage; empty: there is none
+    projects: Mapping[str, Project] = field(default_factory=dict)  # that have a namespace
     pull_policy: str = ""
     users: Mapping[str, User] = field(default_factory=dict)  # that have accounts of their own
     run_as_user: int = 1000
@@ -77,12 +81,18 @@ class PodTemplate:
         own = self.users.get(user, User()).uid
         return self.run_as_user if own is None else own
 
+    def namespace_of(self, spec: JobSpec) -> str:
+        """Where the pods of this job are: where its project is, else where its user is."""
+        if project := self.projects.get(spec.project):
+            return project.namespace
+        return self.users.get(spec.user, User()).namespace or self.namespace
+
     def account(self, user: str) -> tuple[int, str]:
         """Users with the same account can change each other's files. Paths of nodes are the same in
-        all namespaces, but claims are not."""
-        paths = "host" in {self.custom.kind, self.snapshots.kind, self.data.kind}
+        all namespaces, but claims are not; a project's namespace has several users."""
+        kinds = {self.custom.kind, self.snapshots.kind, self.data.kind}
         namespace = self.users.get(user, User()).namespace or self.namespace
-        return self.uid(user), "" if paths else namespace
+        return self.uid(user), "" if self.projects or "host" in kinds else namespace
 
 
 def manifests(launch: Launch, nodes: Sequence[Node], shape: PodTemplate) -> list[Manifest]:
@@ -275,8 +285,9 @@ def _pod(
     key = launch.job_id, launch.attempt
     if len(ranks(launch)) > 1:
         spec |= {"hostname": f"r{rank}", "subdomain": pods.run_name(key)}
-    if shape.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in shape.pull_secrets]
+    secrets = [launch.spec.registry_secret] if launch.spec.registry_secret else []
+    if names := dict.fromkeys([*secrets, *shape.pull_secrets]):
+        spec["imagePullSecrets"] = [{"name": name} for name in names]
     if launch.spec.code:
         spec = code_fetcher.added(spec, launch, shape.code_image, shape.server, shape.pull_policy)
     if relay := _relay(launch, shape):
@@ -400,7 +411,9 @@ def _volumes(
     launch: Launch, part: tuple[Share, ...], shape: PodTemplate
 ) -> tuple[list[Manifest], list[Manifest]]:
     """The volumes of a pod, and their mounts."""
-    sources, mounts = volumes(launch.spec, shape.custom, shape.snapshots, shape.data)
+    sources, mounts = volumes(
+        launch.spec, shape.custom, shape.snapshots, shape.data, shape.storage_claim
+    )
     memory = {"medium": "Memory", "sizeLimit": f"{shape.shm_mib}Mi"}
     sources.append({"name": "shm", "emptyDir": memory})
     mounts.append({"name": "shm", "mountPath": "/dev/shm"})

@@ -1,27 +1,33 @@
-"""Several namespaces of a Kubernetes cluster as one: a job's user decides where its pods are."""
+"""Several namespaces of a Kubernetes cluster as one: a job's project, or else its user, decides
+where its pods are."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 
 from scheduler.clusters.kubernetes.cluster import KubernetesCluster
-from scheduler.core.model import Action, Event, Launch, Node, Observed, RunKey
+from scheduler.core.model import Action, Event, JobSpec, Launch, Node, Observed, RunKey
 from scheduler.core.ports import Put
 
 
 class Namespaces:
     """Ports Cluster and Source; safe for any thread."""
 
-    def __init__(self, default: KubernetesCluster, others: Mapping[str, KubernetesCluster]) -> None:
-        """`others`: the namespaces of users that have another one; some may share one."""
-        self._everybody, self._others = default, others
-        self._all = list({id(each): each for each in (default, *others.values())}.values())
+    def __init__(
+        self,
+        default: KubernetesCluster,
+        others: Sequence[KubernetesCluster],
+        of: Callable[[JobSpec], KubernetesCluster],
+    ) -> None:
+        """`of`: in which of them the pods of a job are."""
+        self._everybody, self._of = default, of
+        self._all = [default, *others]
         self._lock = threading.Lock()
 
     def perform(self, action: Action) -> None:
         if isinstance(action, Launch):
-            self._others.get(action.spec.user, self._everybody).perform(action)
+            self._of(action.spec).perform(action)
             return
         for each in self._all:  # harmless in a namespace without that run
             each.perform(action)

@@ -34,6 +34,8 @@ IN_NAMESPACE: Sequence[Rule] = (
     Rule("secrets", ("create",)),  # no update: that could not be limited to ours
     Rule("events", ("list",)),
 )
+# If projects have storage: in each of these namespaces, too. No delete: it is the projects' own.
+FOR_STORAGE: Sequence[Rule] = (Rule("persistentvolumeclaims", ("get", "create")),)
 # In the namespace that the settings name, even if users have others: see lease.py.
 FOR_THE_LEASE: Sequence[Rule] = (
     Rule("leases", ("get", "create", "update"), "coordination.k8s.io"),

@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from scheduler.core.errors import Rejected
-from scheduler.core.images import canonical, has
+from scheduler.core.images import canonical, has, registry
 from scheduler.core.model import Failure, Gpu, JobId, Node, Pod, PodState, RunKey, Share, Time
 from scheduler.run_logs import old_library_error, out_of_memory_line
 
@@ -129,6 +129,7 @@ class ContainerState(Struct, frozen=True):
 class ContainerStatus(Struct, frozen=True):
     state: ContainerState = ContainerState()
     name: str = ""
+    image: str = ""
 
 
 class Condition(Struct, frozen=True):
@@ -283,7 +284,7 @@ def hindrance(kube: KubePod) -> tuple[str, bool]:
     if waiting := training_state(kube).waiting:
         said = sentence(waiting.reason, waiting.message)
         if waiting.reason in NO_IMAGE:
-            return f"its image is not available: {said}", True
+            return f"its image is not available{_registry_of(kube)}: {said}", True
         if waiting.reason in NO_CONTAINER:
             return f"cannot start: {said}", True
     if trouble := relay_trouble(kube):
@@ -292,6 +293,13 @@ def hindrance(kube: KubePod) -> tuple[str, bool]:
         if condition.type == "PodScheduled" and condition.status == "False":
             return f"{UNSCHEDULABLE}: {sentence(condition.reason, condition.message)}", False
     return "", False
+
+
+def _registry_of(kube: KubePod) -> str:
+    """` from HOST`, as the kubelet need not say which registry it asked."""
+    images = (each.image for each in kube.status.container_statuses if each.name != RELAY)
+    host = registry(next(images, ""))
+    return f" from {host}" if host else ""
 
 
 def _state(kube: KubePod, now: Time, node_answers: bool) -> tuple[PodState, dict[str, object]]:

@@ -32,7 +32,11 @@ class VolumeSource:
 
 
 def volumes(
-    spec: JobSpec, custom: VolumeSource, snapshots: VolumeSource, data: VolumeSource
+    spec: JobSpec,
+    custom: VolumeSource,
+    snapshots: VolumeSource,
+    data: VolumeSource,
+    storage_claim: str = "",
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Returns the volumes of a pod, and their mounts. Raises Impossible."""
     folders: dict[str, tuple[dict[str, Any], str]] = {
@@ -44,9 +48,16 @@ def volumes(
         folders[PATHS.custom] = _folder("--custom_dir", custom, spec.custom_dir)
     if data.kind:
         folders[PATHS.data] = _folder("data", data, "")
+    if spec.storage:
+        if not storage_claim:
+            raise Impossible(
+                f"--storage {spec.storage}: this cluster has none: kubernetes.storage_claim is not"
+                " set"
+            )
+        folders[spec.storage] = _folder("--storage", VolumeSource("pvc", storage_claim), "")
     sources, mounts = [], []
     for path, (source, below) in folders.items():
-        name = path.strip("/")
+        name = "storage" if path == spec.storage else path.strip("/")
         sources.append({"name": name, **source})
         mount = {"name": name, "mountPath": path}
         mounts.append({**mount, "subPath": below} if below else mount)

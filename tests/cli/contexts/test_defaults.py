@@ -114,6 +114,16 @@ def test_what_belongs_to_a_server_is_not_used_for_another(monkeypatch: pytest.Mo
     assert options("--context", "lab").ca == "/home/ada/lab.pem"
 
 
+def test_another_server_is_no_slurm_cluster_but_gets_the_images_of_the_context(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "x")
+    assert spec("--server", "x:1").image == "jfrog.com/train:1"
+    write(file, "current_context: a\ncontexts:\n  a: {type: slurm, slurm: {host: b}}\n")
+    assert options().in_context.type == "slurm"
+    assert options("--server", "x:1").in_context is None
+
+
 def test_a_token_goes_to_the_server_of_its_context_only(
     file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

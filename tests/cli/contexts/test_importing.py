@@ -104,6 +104,7 @@ def test_contexts_of_mrunner(tmp_path: Path) -> None:
     }
     agents = found.contexts["plgrid.agents"]
     assert agents["type"] == "slurm"
+    assert agents["storage"] == "/storage"
     assert agents["resources"] == "cpu=4 gpu=1 mem=8G time=90m"
     assert agents["slurm"] == {
         "partition": "plgrid-testing",

@@ -180,7 +180,7 @@ def test_a_pod_leaves_a_node_that_does_not_answer_when_its_time_is_over() -> Non
         ({"phase": "Pending"}, "", False),
         (waiting("ContainerCreating"), "", False),
         (waiting("ImagePullBackOff", "Back-off\n  pulling x"), "ImagePullBackOff: Back-off", True),
-        (waiting("ErrImagePull"), "its image is not available: ErrImagePull", True),
+        (waiting("ErrImagePull"), "its image is not available from docker.io: ErrImagePull", True),
         (waiting("CreateContainerConfigError", 'secret "x" not found'), "cannot start", True),
         (
             {
