@@ -82,6 +82,7 @@ JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STORY_MAX = 20  # facts of a job, in the log line that reports a bug of ours
 LOOK_AHEAD_SECONDS = 300.0  # between forecasts, which are later compared with what happened
 TOKEN_USES_SECONDS = 60.0  # between two writes of when tokens were used
+COLLECT_SECONDS = 3600.0  # between two collections of packages that no job needs
 SECRETS_SECONDS = 60.0  # between two looks for secrets of jobs that have ended
 METRICS_CONNECTIONS, METRICS_THREADS = 32, 2
 GRACE_SECONDS = 1.0  # for calls under way, when asked to end
@@ -387,7 +388,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     )
     old_packages = Chore(
         "collect_packages",
-        every(EVERY_SECONDS),
+        every(COLLECT_SECONDS),
         lambda _: collect(packages, view(), reader.job, config.housekeeping.packages_kept_days),
     )
     others = [look_ahead, token_uses, old_logs, cut_logs, old_secrets, old_packages, debugging]

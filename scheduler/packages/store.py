@@ -284,8 +284,7 @@ class PackageStore:
         """Removes unpacked packages other than these. A run that starts meanwhile unpacks its
         package again."""
         needed = {package.removeprefix(manifest.PREFIX) for package in live}
-        for path in list(self.trees.iterdir()):
-            name = path.name.partition(".")[0]
+        for name in {path.name.partition(".")[0] for path in self.trees.iterdir()}:
             if name[:64] not in needed:
                 unpacking.remove_tree(str(self.trees), name)
 

@@ -17,6 +17,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from scheduler.packages import manifest
@@ -120,6 +121,7 @@ def unpacked(store: str, package: str, trees: str, folders: Mapping[str, str]) -
         if not _is_of_this_boot(final):
             discard(final)
             _unpack(store, package, final, folders)
+        os.utime(f"{final}{LOCK}")
     return final
 
 
@@ -144,10 +146,13 @@ def tree_name(package: str, folders: Mapping[str, str]) -> str:
     return f"{name}-{hashlib.sha256(links.encode()).hexdigest()[:16]}"
 
 
-def remove_tree(trees: str, name: str) -> None:
-    """Removes an unpacked package, unless it is being unpacked now."""
+def remove_tree(trees: str, name: str, unused_seconds: float = 3600.0) -> None:
+    """Removes an unpacked package, unless a run has begun to use it within the last hour: that run
+    may be too new to be known to who removes."""
     final = f"{trees}/{name}"
     with _locked(f"{final}{LOCK}"):
+        if time.time() - os.stat(f"{final}{LOCK}").st_mtime < unused_seconds:
+            return
         gone = f"{final}{UNFINISHED}"
         discard(gone)
         with contextlib.suppress(FileNotFoundError):

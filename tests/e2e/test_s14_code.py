@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from scheduler.access.identity import SECRET, user_token
 from tests.e2e.conftest import Daemons
 from tests.support import BIN, Daemon, eventually
 
@@ -239,3 +241,46 @@ def test_a_job_that_is_submitted_again_runs_the_same_bytes_or_the_latest(
     assert refused.returncode == 4
     assert daemon.job_of(same.stdout.strip())["state"] == "RUNNING"
     daemon.run("scheduler-cancel-job", same.stdout.strip(), latest.stdout.strip())
+
+
+# As nobody, who may still read where Python is installed for these tests.
+AS_NOBODY = (
+    *("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"),
+    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
+)
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs another user than this one"
+)
+def test_a_daemon_without_root_shows_the_package_where_it_lies(code: Path, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "home").mkdir()
+    for name in ("state", "home"):
+        shutil.chown(tmp_path / name, "nobody", "nogroup")
+    for above in (tmp_path, *tmp_path.parents):
+        if above.name.startswith(("test_", "pytest-", "popen-")):
+            above.chmod(0o755)
+    (code / "train.py").write_text(
+        f"{PROGRAM}print(open(sys.argv[2]).readline(), os.listdir('data'))\n"
+    )
+    (tmp_path / "cifar").mkdir()
+    (tmp_path / "cifar/one").touch()
+    daemon = Daemon(tmp_path / "state", "0")
+    daemon.under = AS_NOBODY
+    daemon.start()
+    key = (daemon.state / SECRET).read_bytes()  # it gives tokens to its own user only
+    daemon._tokens = {user: user_token(key, user) for user in ("root", "nobody")}
+    try:
+        words = ("--code", code, "--num_gpus", "0", "--snapshots_dir", str(tmp_path / "home"))
+        linked = ("--folder", f"data={tmp_path}/cifar", "mine", "--")
+        program = ("/usr/bin/python3", "train.py", "voc 20", "/code/lib.py")
+        job = daemon.submit(*words, "--export", "none", *linked, *program, user="nobody")
+        daemon.wait_state(mine="FINISHED")
+        said = daemon.run("scheduler-get-logs", job, user="nobody").stdout
+        assert "lib is old ['voc 20', " in said
+        assert "/lib.py'] True\nVERSION = 'old'\n ['one']" in said
+        trees = [path for path in (daemon.state / "code").iterdir() if path.is_dir()]
+        assert [path.stat().st_mode & 0o777 for path in trees] == [0o555]
+    finally:
+        daemon.end()
