@@ -81,7 +81,7 @@ def connect(options: argparse.Namespace) -> Connection:
 
 def is_local(options: argparse.Namespace) -> bool:
     """Whether run-scheduler is to run the job itself."""
-    return bool(options.local) or _type(options) == "local"
+    return bool(getattr(options, "local", False)) or _type(options) == "local"
 
 
 def is_here(options: argparse.Namespace) -> bool:
