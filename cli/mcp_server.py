@@ -353,7 +353,7 @@ def _submit(client: Connection, message: pb.JobSpec) -> Any:
 
 def _cancel(client: Connection, given: Given) -> Any:
     graceful = bool(given.get("graceful"))
-    return views.cancel_result(client.cancel_job(given["job"], graceful), graceful)
+    return "\n".join(views.cancel_result(client.cancel_job(given["job"], graceful), graceful))
 
 
 def _logs(client: Connection, given: Given) -> str:
