@@ -35,10 +35,10 @@ def place(tmp_path: Path) -> Iterator[TrackedJob]:
 
 
 def trained(place: TrackedJob, name: str, lr: str) -> str:
-    script = str(place.code / "train.py")
     job_id = place.daemon.submit(
         *("--num_gpus", "0", "--snapshots_dir", str(place.snapshots), "--max_epochs", "2"),
-        *("--wait", name, "--", sys.executable, script, "--lr", lr),
+        *("--code", str(place.code)),
+        *("--wait", name, "--", sys.executable, "train.py", "--lr", lr),
     )
     place.id = job_id
     place.await_delivery()
@@ -61,9 +61,18 @@ def test_runs_are_compared_by_what_differs(place: TrackedJob) -> None:
     assert two["loss last"] == ["0.2", "0.02"]
     assert two["loss max"] == ["0.7", "0.07"]
     assert "param.model.depth" not in two, "it is the same in both"
-    assert two["code"] == ["no package"]
+    assert two["code"][0].startswith("the same package")
     three = compared(place, "high", "low", "again")
     assert three["param.lr"] == ["0.1", "0.01", "0.01"]
     assert compared(place, "high", "low", "--all")["param.model.depth"] == ["3", "3"]
     alike = place.daemon.run("scheduler-compare", "low", "again")
     assert (alike.returncode, alike.stdout.splitlines()[0]) == (0, "no differences"), alike.stderr
+
+    script = place.code / "train.py"
+    script.write_text(script.read_text().replace("step - 7", "step - 3"))
+    trained(place, "nearer", "0.01")
+    code = place.daemon.run("scheduler-compare", "low", "nearer", "--code").stdout.splitlines()
+    assert [line for line in code if line.startswith(("- ", "+ "))] == [
+        '-        api.log_metric("loss", lr * abs(step - 7), step)',
+        '+        api.log_metric("loss", lr * abs(step - 3), step)',
+    ]
