@@ -55,6 +55,7 @@ def parser() -> Parser:
         help="file with the S3 stores, instead of ~/.config/epoch-scheduler/creds.yaml",
     )
     this.add_common()
+    this.set_defaults(local=False)  # the flag of run-scheduler, by which `is_here` decides
     return this
 
 
@@ -72,6 +73,10 @@ def act(options: argparse.Namespace) -> int:
         raise UsageError(f"usage: scheduler-files {options.action} {usage}")
     try:
         return action(options.words, options)
+    except KeyboardInterrupt:
+        if options.action in ("get", "put"):
+            note("scheduler-files: interrupted; the same command goes on where it stopped")
+        raise
     except CommandError as error:  # names of files are chosen by others
         raise CommandError(printable(str(error)), error.exit_code) from None
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from platform import machine
 from typing import NamedTuple
 
 from cli.command import CommandError, UsageError, note
@@ -23,6 +24,7 @@ from cli.contexts.registry import in_registry, registry
 from cli.image_registry import has_image, is_plain
 
 NAME = "epoch-scheduler-requirements"
+PLATFORM = "DOCKER_DEFAULT_PLATFORM"
 BUILDERS = ("docker", "podman", "buildah")
 FILE_BYTES_MAX = 1024 * 1024
 FAILED = 1  # the exit code
@@ -45,6 +47,7 @@ class RequiredImage(NamedTuple):
     base: str
     requirements: bytes
     registry_url: str
+    platform: str  # "": that of this machine
 
     def ensure(self, dry_run: bool) -> None:
         """Builds and pushes it if the registry has no such image. Says so on stderr."""
@@ -60,7 +63,8 @@ class RequiredImage(NamedTuple):
             lent = _pip_settings()
             Path(folder, "Dockerfile").write_text(dockerfile(self.base, lent=bool(lent)))
             secret = ["--secret", f"id=pip,src={lent}"] if lent else []
-            self._run(builder, "build", *secret, "--tag", self.name, folder)
+            platform = ["--platform", self.platform] if self.platform else []
+            self._run(builder, "build", *platform, *secret, "--tag", self.name, folder)
             self._run(builder, "push", self.name)
 
     def _run(self, builder: str, verb: str, *words: str) -> None:
@@ -100,9 +104,11 @@ def required_image(file: str, base: str, registry_url: str) -> RequiredImage:
     except OSError as error:
         raise UsageError(f"--requirements {file}: {error.strerror}") from None
     _check(file, requirements)
-    content = hashlib.sha256(dockerfile(base, lent=False).encode() + b"\0" + requirements)
+    wanted = os.environ.get(PLATFORM, "")
+    parts = (wanted or f"linux/{machine()}", dockerfile(base, lent=False))
+    content = hashlib.sha256("\0".join(parts).encode() + b"\0" + requirements)
     name = f"{registry(registry_url)}/{NAME}:{content.hexdigest()[:32]}"
-    return RequiredImage(name, base, requirements, registry_url)
+    return RequiredImage(name, base, requirements, registry_url, wanted)
 
 
 def dockerfile(base: str, lent: bool) -> str:

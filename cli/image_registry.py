@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from cli.command import CommandError
 from cli.contexts.registry import registry
 
 SECONDS = 15
+UNREACHABLE = 3  # the exit code
 _MANIFESTS = ", ".join(
     (
         "application/vnd.oci.image.manifest.v1+json",
@@ -34,8 +37,8 @@ def is_plain(url: str) -> bool:
 
 
 def has_image(url: str, image: str) -> bool:
-    """False also if that cannot be found out: whoever then pushes is told why not. `image`: with
-    the host of this registry, and a tag."""
+    """False also if that cannot be found out: whoever then pushes is told why not. Raises a
+    CommandError if nothing is there. `image`: with the host of this registry, and a tag."""
     host, _, rest = image.partition("/")
     name, _, tag = rest.rpartition(":")
     assert registry(url).partition("/")[0] == host
@@ -52,6 +55,11 @@ def has_image(url: str, image: str) -> bool:
         if error.code != 401:
             return False
         challenge = error.headers.get("WWW-Authenticate", "")
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, (ConnectionRefusedError, socket.gaierror)):
+            why = error.reason.strerror
+            raise CommandError(f"cannot reach the registry {host}: {why}", UNREACHABLE) from None
+        return False  # a certificate, perhaps, that only the builder trusts
     except (OSError, ValueError):
         return False
     with contextlib.suppress(OSError, ValueError, LookupError):
@@ -87,9 +95,10 @@ def _authorization(challenge: str, login: str, scheme: str) -> str:
 
 def _login(host: str) -> str:
     """USER:PASSWORD in base64, as `docker login` or `podman login` has kept it; "": none."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/containers/{os.geteuid()}"
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    podman = f"{runtime}/containers" if runtime else f"/run/containers/{os.geteuid()}"
     docker = os.environ.get("DOCKER_CONFIG") or Path("~/.docker").expanduser()
-    files = [Path(runtime, "containers/auth.json"), Path(docker, "config.json")]
+    files = [Path(podman, "auth.json"), Path(docker, "config.json")]
     if named := os.environ.get("REGISTRY_AUTH_FILE"):
         files = [Path(named)]
     for file in files:

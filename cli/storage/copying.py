@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import sys
 import time
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from cli.command import CommandError, note
 from cli.storage.stored_files import (
@@ -36,8 +36,8 @@ class Copied(NamedTuple):
 class Progress:
     """One line on a terminal: which file, how much of all, how fast."""
 
-    def __init__(self, total: int) -> None:
-        self._line = ProgressLine(sys.stderr)
+    def __init__(self, total: int, stream: TextIO) -> None:
+        self._line = ProgressLine(stream)
         self._total, self._done, self._name, self._now = total, 0, "", 0
         self._started_at = self._drawn_at = time.monotonic()
         self._fetched = 0
@@ -81,7 +81,7 @@ def copy(source: Storage, path: str, target: Storage, to: str) -> Copied:
         found = [file._replace(path=name, why="")]
     else:
         raise CommandError(f"{source.named(path)}: neither a file nor a folder", 1)
-    progress = Progress(sum(each.size for each in found))
+    progress = Progress(sum(each.size for each in found), sys.stderr)
     copied, size, already, failures = 0, 0, 0, list[str]()
     try:
         for each in found:

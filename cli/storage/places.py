@@ -67,7 +67,7 @@ def _storage(options: argparse.Namespace) -> Storage:
             " reach: use a job that has the volume and `kubectl cp`, or s3://",
             REFUSED,
         )
-    if is_here(options) or kind == "local":
+    if is_here(options):
         return FolderStorage()
     if context and kind == "slurm":
         from cli.slurm.slurm_settings import settings  # rarely needed

@@ -19,7 +19,7 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-def test_the_tag_is_that_of_the_content(file: Path) -> None:
+def test_the_tag_is_that_of_the_content(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = required_image(str(file), "python:3", URL)
     assert image.base == "registry.lab/team/python:3"
     repository, _, tag = image.name.rpartition(":")
@@ -29,6 +29,9 @@ def test_the_tag_is_that_of_the_content(file: Path) -> None:
     copied.write_text("torch==2.15\n")
     assert required_image(str(copied), "python:3", URL).name == image.name
     assert required_image(str(file), "python:3.12", URL).name != image.name
+    monkeypatch.setenv("DOCKER_DEFAULT_PLATFORM", "linux/riscv64")
+    assert required_image(str(file), "python:3", URL).name != image.name
+    monkeypatch.undo()
     file.write_text("torch==2.16\n")
     assert required_image(str(file), "python:3", URL).name != image.name
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cli.image_building import NAME
+from tests.clients.influxd import free_ports
 from tests.clients.registry import (
     PASSWORD,
     Registry,
@@ -200,6 +201,17 @@ def test_docker_without_its_daemon_is_no_builder(lab: Lab, tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (1, "")
     assert "no docker, podman or buildah works here (" in done.stderr
     assert "none.sock" in done.stderr
+
+
+def test_a_registry_that_is_away_is_told_before_anything_is_built(lab: Lab) -> None:
+    file = lab.folder / "config/epoch-scheduler/config.yaml"
+    (port,) = free_ports(1)
+    file.write_text(file.read_text().replace(str(lab.registry.port), str(port)))
+    lab.require(PACKAGE)
+    done = lab.run("--requirements", "requirements.txt", "--base_image", BASE)
+    assert (done.returncode, done.stdout) == (3, "")
+    told = f"cannot reach the registry 127.0.0.1:{port}: Connection refused"
+    assert done.stderr == f"run-scheduler: {told}\n"
 
 
 def test_what_the_scheduler_refuses_is_not_built(lab: Lab) -> None:
