@@ -4,10 +4,11 @@ A real daemon has 20 jobs. `scheduler-state` runs repeatedly, as a user would ru
 an interpreter that does nothing. CPU time is user and system time of the median run, including the
 start of the process, on a warm machine: files and bytecode are cached after the first runs.
 
-    cpu_ms     of `scheduler-state`
-    python_ms  of `python -c pass`
-    ratio      of the two
-    runs       of each command
+    cpu_ms          of `scheduler-state`
+    context_cpu_ms  of the same, which finds the daemon in one of 20 contexts
+    python_ms       of `python -c pass`
+    ratio           of the first and the last
+    runs            of each command
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from benchmarks.figures import options, show
 from tests.support import BIN, Daemon
 
 JOBS = 20
+CONTEXTS = 20
 WARM_UP = 3
 
 
@@ -34,25 +36,44 @@ def main() -> None:
         try:
             for number in range(JOBS):
                 daemon.submit("--hold", f"job-{number}", "--", "true")
-            state, nothing = _measure(daemon.address, given.runs)
+            (Path(folder) / "epoch-scheduler").mkdir()
+            config = Path(folder) / "epoch-scheduler" / "config.yaml"
+            config.write_text(_contexts(daemon.address))
+            config.chmod(0o600)
+            state, by_context, nothing = _measure(daemon.address, folder, given.runs)
         finally:
             daemon.end()
     show(
         cpu_ms=round(1000 * state, 1),
+        context_cpu_ms=round(1000 * by_context, 1),
         python_ms=round(1000 * nothing, 1),
         ratio=round(state / nothing, 2),
         runs=given.runs,
     )
 
 
-def _measure(address: str, runs: int) -> tuple[float, float]:
-    environment = {**os.environ, "SCHEDULER_SERVER": address}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise bytecode would not be cached
+def _contexts(address: str) -> str:
+    one = "server: {}\n    image: train:3\n    env: {{A: 1, B: 2}}\n    label: {{team: vision}}\n"
+    others = (f"  c{number}:\n    {one.format('x:1')}" for number in range(CONTEXTS - 1))
+    return f"current_context: lab\ncontexts:\n  lab:\n    {one.format(address)}{''.join(others)}"
+
+
+def _measure(address: str, config: str, runs: int) -> list[float]:
+    """The median CPU time of each command."""
+    clean = {**os.environ, "XDG_CONFIG_HOME": "/nonexistent"}
+    clean.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise bytecode would not be cached
+    clean.pop("SCHEDULER_SERVER", None)
     state, nothing = [str(BIN / "scheduler-state")], [sys.executable, "-c", "pass"]
+    commands = (
+        (state, {**clean, "SCHEDULER_SERVER": address}),
+        (state, {**clean, "XDG_CONFIG_HOME": config}),
+        (nothing, clean),
+    )
     for _ in range(WARM_UP):
-        _cpu_seconds(state, environment)
-    used = [[_cpu_seconds(words, environment) for words in (state, nothing)] for _ in range(runs)]
-    return statistics.median(each[0] for each in used), statistics.median(each[1] for each in used)
+        for words, environment in commands:
+            _cpu_seconds(words, environment)
+    used = [[_cpu_seconds(*each) for each in commands] for _ in range(runs)]
+    return [statistics.median(each) for each in zip(*used, strict=True)]
 
 
 def _cpu_seconds(words: Sequence[str], environment: dict[str, str]) -> float:

@@ -15,6 +15,7 @@ from cli.contexts.keys import IGNORED, LIST, MAPPING, NAME, TYPE_NAMES, ContextK
 
 FOLDER, FILE = "epoch-scheduler", "config.yaml"
 BYTES_MAX = 1024 * 1024
+DEPTH_MAX = 20
 CURRENT, CONTEXTS = "current_context", "contexts"
 
 Value = str | list[str] | dict[str, str]
@@ -165,8 +166,14 @@ class _Reader:
     def root(self, text: str) -> Any:
         import yaml  # type: ignore[import-untyped]  # slow, and used only if there is a file
 
+        loader, depth = getattr(yaml, "CSafeLoader", yaml.SafeLoader), 0
         try:
-            return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            for event in yaml.parse(text, Loader=loader):  # not recursive, as composing nodes is
+                depth += isinstance(event, yaml.CollectionStartEvent)
+                depth -= isinstance(event, yaml.CollectionEndEvent)
+                if depth > DEPTH_MAX:
+                    self.fail(event.start_mark.line + 1, "too many brackets in each other")
+            return yaml.compose(text, Loader=loader)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = mark.line + 1 if mark else 1

@@ -173,7 +173,7 @@ def only_key(block: str) -> str:
     """Of a document that consists of one. Raises UsageError."""
     try:
         root = _compose(block)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(root, yaml.MappingNode) or len(root.value) != 1 or root.flow_style:
         raise UsageError("the text must be one context, NAME: and its keys below")

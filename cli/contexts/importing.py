@@ -37,7 +37,7 @@ def read(file: str, known: set[str]) -> ImportedContexts:
 
     try:
         document = yaml.load(text, Loader=yaml.BaseLoader)  # all values as texts
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"{shown(file)}: not YAML: {' '.join(str(error).split())}") from None
     if isinstance(document, dict):
         contexts = document.get("contexts")
@@ -198,7 +198,7 @@ def _aml(document: dict[str, Any], name: str) -> ImportedContexts:
     if str(document.pop("multi_process", "")).lower() == "true":
         content["processes_per_node"] = "gpu"
     if isinstance(env := document.pop("env", None), dict) and env:
-        content["env"] = {key: str(value) for key, value in env.items()}
+        content["env"] = {key: value for key, value in env.items() if isinstance(value, str)}
     for useless in ("use_cli_auth", "use_custom_docker", "aml_config"):
         document.pop(useless, None)
     name = _name(name)

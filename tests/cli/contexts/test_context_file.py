@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cli.command import UsageError
 from cli.contexts import context_file
-from cli.contexts.context_file import load, parsed, project
+from cli.contexts.context_file import CONTEXTS, load, parsed, project
 
 TEXT = """\
 # mine
@@ -69,6 +71,26 @@ def test_an_error_names_the_line_and_the_culprit(old: str, new: str, told: str) 
         parsed(TEXT.replace(old, new, 1), "f")
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("bracket", ["[", "{a: ", "- " * 30])
+def test_a_file_that_would_exhaust_the_parser_is_refused(bracket: str) -> None:
+    """libyaml's composer would end the process: such a file may come with a repository."""
+    for read in (parsed, project):
+        with pytest.raises(UsageError, match="f, line 1: too many brackets in each other"):
+            read(f"{CONTEXTS}: {bracket * 50_000}" if bracket[0] != "-" else bracket, "f")
+
+
+@given(st.text(max_size=200) | st.text("abc:-[]{}&*!|>'\"# \n", max_size=60))
+def test_whatever_the_file_contains_the_answer_is_one_line(text: str) -> None:
+    for read in (parsed, project):
+        said = "f"
+        try:
+            read(text, "f")
+        except UsageError as error:
+            said = str(error)
+        assert "\n" not in said
+        assert said.startswith("f")
 
 
 def test_neptune_is_accepted_and_said_to_have_no_effect() -> None:
