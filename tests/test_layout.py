@@ -17,7 +17,7 @@ TOP_LEVEL = {
     *(".ci", ".git-blame-ignore-revs", ".gitignore", "Makefile", "pyproject.toml", "requirements"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs", "examples", "demo"),
     *("proto", "scheduler", "cli", "simulator", "kubernetesdlprofile", "epoch_scheduler_client"),
-    *("tests", "benchmarks", "deploy"),
+    *("tests", "benchmarks", "deploy", "integrations"),
 }
 
 # Modules without a test file of their own. By module: a file or folder below tests/ that tests it,

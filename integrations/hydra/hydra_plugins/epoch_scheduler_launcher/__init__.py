@@ -1,0 +1,1 @@
+"""A launcher for Hydra, and what it adds to the configuration."""
