@@ -384,7 +384,7 @@ def test_a_user_has_so_many_streams_and_another_user_has_others(served: Serving)
     with refused(BUSY, "ada has 64 streams"):
         Watcher(served, caller="ada")
     others = [Watcher(served, caller="bob") for _ in range(64)]
-    with refused(BUSY, "too many watchers: at most 128 at a time"):
+    with refused(BUSY, "too many streams of jobs and logs: at most 128 at a time"):
         Watcher(served, caller="eve")
     streams[0].stream.cancel()
 

@@ -52,6 +52,7 @@ PLAIN_SPECS = values(
     retries=INT32,
     parallel=INT32,
     prune_after=INT32,
+    debug_wait=INT32,
     priority=st.integers(*admission.PRIORITIES),
     memory_mib=MEMORY,
     hours_estimate=HOURS,

@@ -14,8 +14,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from scheduler.packages import unpacking
-
 PLACE = "/code"
 PLACE_MODE = 0o555  # of the folder in which it is shown, if this program makes it
 _NEW_NAMESPACE = 0x20000  # CLONE_NEWNS
@@ -30,11 +28,15 @@ def is_mounted() -> bool:
 
 def place(trees: str, package: str, folders: Mapping[str, str]) -> str:
     """Where a job sees its package."""
+    from scheduler.packages import unpacking  # 2.4 MB, which a runner without a package lacks
+
     return PLACE if is_mounted() else f"{trees}/{unpacking.tree_name(package, folders)}"
 
 
 def unpack(wanted: Mapping[str, Any]) -> str:
     """Returns the folder of the package. Raises OSError, or BadPackage."""
+    from scheduler.packages import unpacking  # at the start of a run, and as above
+
     return unpacking.unpacked(
         wanted["store"], wanted["package"], wanted["trees"], wanted["folders"]
     )
