@@ -101,7 +101,7 @@ warned() {
   ask_to_stop
   ends=$(SLURM_TIME_FORMAT=%s squeue -h -j "$SLURM_JOB_ID" -o %e)
   left=$((${ends:-0} - $(date +%s) - @MARGIN@))
-  { [ $left -le 0 ] || sleep $left; again late; } &
+  { sleep $((left > 0 ? left : 0)) & echo $! > alarm; wait; again late; } &
   last=$!
 }
 
@@ -156,7 +156,7 @@ while :; do
   code=$?
   kill -0 $training 2> /dev/null || break
 done
-[ -z "$last" ] || kill $last
+[ -z "$last" ] || { kill $last; kill "$(cat alarm)"; } 2> /dev/null
 look
 tell ended $code $finished
 if [ -e cancel ] || [ -n "$terminated" ]; then

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.slurmd import SlurmCluster, SlurmUser
+from tests.clients.slurmd import SlurmCluster, SlurmUser, folder_for_all
 from tests.support import Gate
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    made = SlurmCluster(tmp_path_factory.mktemp("slurm"))
-    try:
-        yield made.start()
-    finally:
-        made.end()
+def cluster() -> Iterator[SlurmCluster]:
+    with folder_for_all("slurm-") as folder:
+        made = SlurmCluster(folder)
+        try:
+            yield made.start()
+        finally:
+            made.end()
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ import shutil
 import socket
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,14 @@ _GRANT = (
 )
 
 
+@contextmanager
+def folder_for_all(prefix: str) -> Iterator[Path]:
+    """Other users can read in it, whatever other runs of pytest do to the folder of theirs."""
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 class SlurmCluster:
     def __init__(self, folder: Path, accounting: bool = False, min_job_age: int = 300) -> None:
         """`min_job_age`: seconds after which the queue forgets a job that has ended."""
@@ -123,9 +133,6 @@ class SlurmCluster:
     def start(self) -> SlurmCluster:
         for name in ("run", "log", "state", "spool", "munge", "gpus", "db"):
             (self.folder / name).mkdir()
-        for parent in (self.folder, *self.folder.parents):
-            if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
-                parent.chmod(parent.stat().st_mode | 0o055)  # munged and mariadbd are others
         for number in range(GPUS):
             os.mknod(self.folder / f"gpus/gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
         self._start_munge()

@@ -36,7 +36,7 @@ _CLIENT = """
 Host login
   HostName 127.0.0.1
   Port {port}
-  User root
+  User {user}
   IdentityFile {key}
   IdentitiesOnly yes
   UserKnownHostsFile {known}
@@ -75,10 +75,11 @@ class SshServer:
             folder / "sshd.log",
         )
 
-    def write_config(self, key: str = "id", known: str = "known") -> None:
-        self.config.write_text(
-            _CLIENT.format(port=self.port, key=self.folder / key, known=self.folder / known)
+    def write_config(self, key: str = "id", known: str = "known", user: str = "root") -> None:
+        text = _CLIENT.format(
+            port=self.port, key=self.folder / key, known=self.folder / known, user=user
         )
+        self.config.write_text(text)
 
     def start(self) -> SshServer:
         Path("/run/sshd").mkdir(exist_ok=True)

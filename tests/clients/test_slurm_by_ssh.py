@@ -10,21 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.slurmd import SlurmCluster, SlurmUser, needs_slurm
+from tests.clients.slurmd import SlurmCluster, SlurmUser, folder_for_all, needs_slurm
 from tests.clients.sshd import SshServer, needs_sshd
-from tests.clients.test_slurm import job, logged, training
+from tests.clients.test_slurm import TRAIN, job, logged, training
 from tests.support import Gate, eventually
 
 pytestmark = [pytest.mark.clients, needs_slurm, needs_sshd]
 
 
 @pytest.fixture
-def server(cluster: SlurmCluster, tmp_path: Path) -> Iterator[SshServer]:
-    folder = tmp_path / "ssh"
-    folder.mkdir()
-    made = SshServer(folder, cluster.environment)
-    yield made.start()
-    made.end()
+def server(cluster: SlurmCluster) -> Iterator[SshServer]:
+    with folder_for_all("sshd-") as folder:
+        made = SshServer(folder, cluster.environment)
+        yield made.start()
+        made.end()
 
 
 @pytest.fixture
@@ -55,6 +54,49 @@ def test_a_training_goes_on_after_a_stop_on_a_cluster_afar(afar: SlurmUser, gate
     eventually(lambda: job(afar, again)["state"] == "FINISHED")
 
 
+def processes_of(user: str) -> list[str]:
+    told = subprocess.run(["ps", "-o", "args=", "-u", user], capture_output=True, text=True)
+    return [line for line in told.stdout.splitlines() if "sshd" not in line]
+
+
+@pytest.fixture
+def ordinary() -> Iterator[str]:
+    """An account without any rights, as people have on clusters."""
+    name = "slurm-test-user"
+    subprocess.run(["useradd", "--create-home", "--password", "*", name], check=True)
+    yield name
+    subprocess.run(["userdel", "--remove", "--force", name], check=True, capture_output=True)
+
+
+def test_an_ordinary_user_trains_with_the_machines_python_and_loses_nothing(
+    afar: SlurmUser, server: SshServer, ordinary: str
+) -> None:
+    server.write_config(user=ordinary)
+    afar.configure(host="login")
+    with folder_for_all("gate-") as folder:
+        gate = Gate(folder / "gate")
+        words = ["--env", f"GATE={gate.path}", "--max_epochs", "3", "--num_gpus", "2"]
+        job_id = afar.submit("mine", *words, "--", "/usr/bin/python3", str(TRAIN))
+        gate.await_ring()
+        number = afar.cluster.run("squeue", "-h", "-n", "mine", "-o", "%i").strip()
+        assert afar.cluster.run("squeue", "-h", "-n", "mine", "-o", "%u").strip() == ordinary
+        afar.cluster.run("scancel", "--batch", "--signal=USR1", number)
+        eventually(lambda: job(afar, job_id)["state"] == "STOPPING")
+        gate.open()
+        gate.await_ring()  # its next run: an ordinary user may put a job back into the queue
+        gate.open(2)
+        eventually(lambda: job(afar, job_id)["state"] == "FINISHED")
+        gate.close()
+    assert [line for line in logged(afar, job_id) if "begins" in line] == [
+        "begins at epoch 0 restarted False epochs done 0",
+        "begins at epoch 1 restarted True epochs done 1",
+    ]
+    eventually(lambda: not processes_of(ordinary))
+    home = Path(f"/home/{ordinary}")
+    jobs = home / ".epoch-scheduler/slurm/jobs"
+    assert (jobs.stat().st_mode & 0o777, jobs.owner()) == (0o700, ordinary)
+
+
 def test_every_argument_arrives_as_it_was_given(afar: SlurmUser) -> None:
     words = [
         "a b",
@@ -76,7 +118,9 @@ def test_every_argument_arrives_as_it_was_given(afar: SlurmUser) -> None:
     assert json.loads(afar.says("scheduler-get-logs", "words")) == words
 
 
-def test_the_second_command_uses_the_connection_of_the_first(afar: SlurmUser) -> None:
+def test_the_second_command_uses_the_connection_of_the_first(
+    afar: SlurmUser, server: SshServer
+) -> None:
     # A socket's path is short, and that of a test's home is not.
     afar.environment["XDG_CACHE_HOME"] = "/tmp/slurm-test-cache"
     try:
@@ -84,11 +128,11 @@ def test_the_second_command_uses_the_connection_of_the_first(afar: SlurmUser) ->
         began_at = time.monotonic()
         afar.says("scheduler-state")
         seconds = time.monotonic() - began_at
-        log = (afar.home / "ssh/sshd.log").read_text()
+        log = (server.folder / "sshd.log").read_text()
         assert log.count("Accepted publickey") == 1, f"{seconds:.2f} s"
     finally:
         path = "ControlPath=/tmp/slurm-test-cache/epoch-scheduler/ssh/%C"
-        words = ["ssh", "-F", str(afar.home / "ssh/config"), "-O", "exit", "-o", path, "login"]
+        words = ["ssh", "-F", str(server.config), "-O", "exit", "-o", path, "login"]
         subprocess.run(words, capture_output=True)
 
 

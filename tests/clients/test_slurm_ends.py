@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.slurmd import SlurmCluster, SlurmUser, needs_accounting, needs_slurm
+from tests.clients.slurmd import (
+    SlurmCluster,
+    SlurmUser,
+    folder_for_all,
+    needs_accounting,
+    needs_slurm,
+)
 from tests.clients.test_slurm import job, logged, training
 from tests.support import Gate, eventually
 
@@ -19,12 +25,13 @@ PATIENCE_SECONDS = 180.0
 
 
 @pytest.fixture(scope="module")
-def accounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    made = SlurmCluster(tmp_path_factory.mktemp("slurm"), accounting=True, min_job_age=2)
-    try:
-        yield made.start()
-    finally:
-        made.end()
+def accounted() -> Iterator[SlurmCluster]:
+    with folder_for_all("slurm-") as folder:
+        made = SlurmCluster(folder, accounting=True, min_job_age=2)
+        try:
+            yield made.start()
+        finally:
+            made.end()
 
 
 @pytest.fixture
