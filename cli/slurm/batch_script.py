@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from shlex import join, quote
 
+from cli.slurm.job_folder import STOPPED
 from scheduler.clusters.environment import HEARTBEATS_PER_EPOCH, PORTS
 
 # Lines of `story`: ID ATTEMPT AT KIND WORDS.
@@ -169,7 +170,6 @@ fi
 [ $code -ne 0 ] || rm -f secrets
 exit $code
 """
-STOPPED = 85
 MARGIN_SECONDS = 20  # before Slurm ends a run, its job is put back into the queue
 
 

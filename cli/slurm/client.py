@@ -14,11 +14,10 @@ from typing import Any
 
 from cli.client import PAUSES_SECONDS, CallError
 from cli.command import CommandError
-from cli.slurm import job_array, job_status, log_parts, slurm_queue, submission
-from cli.slurm.job_folder import JobFolder, read_folders
-from cli.slurm.shell import Shell
+from cli.slurm import job_status, log_parts, slurm_queue
+from cli.slurm.job_folder import JobFolder, note_lines, read_folders
+from cli.slurm.shell import LOST, Shell, base, refusal
 from cli.slurm.slurm_settings import SlurmSettings
-from scheduler.presentation import comparison, records
 from scheduler.presentation.views import ENDED, SHORT
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -74,7 +73,7 @@ class SlurmClient:
         self.server = f"slurm:{settings.host}" if settings.host else "slurm"
         self._settings = settings
         self._shell = Shell(settings.host)
-        self._base = submission.base(settings)
+        self._base = base(settings)
         self._look_seconds = LOOK_SECONDS[bool(settings.host)]
 
     # --- the calls ------------------------------------------------------------------------------
@@ -83,6 +82,8 @@ class SlurmClient:
         self, request: pb.SubmitRequest, pauses: Sequence[float] = PAUSES_SECONDS
     ) -> pb.SubmitReply:
         """Asks again if no answer came: Slurm's queue tells whether it has the job."""
+        from cli.slurm import submission  # slow, as much of the daemon is
+
         place = submission.look(self._settings, self._shell)
         ready = submission.prepare(request, self._settings, place)
         if request.dry_run:
@@ -92,7 +93,7 @@ class SlurmClient:
                 submission.submit(ready, self._shell)
                 break
             except CallError as error:
-                if error.status != submission.LOST or pause is None:
+                if error.status != LOST or pause is None:
                     raise
             time.sleep(pause)
         return ready.reply(self._find(request.job_id, fresh=0)[1])
@@ -101,6 +102,8 @@ class SlurmClient:
         self, request: pb.SubmitManyRequest, pauses: Sequence[float] = PAUSES_SECONDS
     ) -> pb.SubmitManyReply:
         """In one array."""
+        from cli.slurm import job_array  # as slow
+
         return job_array.submit_many(request, self._settings, self._shell, pauses)
 
     def get_job(self, job: str, in_full: bool = False) -> pb.GetJobReply:
@@ -152,7 +155,8 @@ class SlurmClient:
             verb = "hold" if request.held else "release"
             self._asked(self._slurm("scontrol", verb, folder.number))
         if request.annotate:
-            self._shell.run(submission.annotate(self._folder(found.id), found.id, request.annotate))
+            lines = quote(note_lines(found.id, request.annotate))
+            self._shell.run(f"cd {self._folder(found.id)} && printf %s {lines} >> notes")
         return self._find(found.id, fresh=0)[1]
 
     def get_cluster(self) -> pb.Cluster:
@@ -164,6 +168,8 @@ class SlurmClient:
         )
 
     def compare(self, jobs: Sequence[str], everything: bool) -> dict[str, Any]:
+        from scheduler.presentation import comparison, records  # rarely needed
+
         known = [job for _, job in self._jobs(FRESH_SECONDS)]
         found = [records.job(self._choose(ref, known)) for ref in jobs]
         flats = [comparison.configuration(job, {}, {}) for job in found]
@@ -335,7 +341,7 @@ class SlurmClient:
         """Raises what Slurm said if it refused."""
         said, failed, code = self._shell.run(script).decode(errors="replace").partition("\x1e")
         if failed:
-            raise submission.refusal(said, int(code))
+            raise refusal(said, int(code))
 
 
 def _plain(said: str) -> str:

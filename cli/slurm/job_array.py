@@ -13,9 +13,9 @@ from cli.client import CallError
 from cli.command import CommandError
 from cli.slurm import sbatch, submission
 from cli.slurm.job_folder import job_document
-from cli.slurm.shell import Shell
+from cli.slurm.shell import ANSWER_SECONDS, LOST, Shell, refusal
 from cli.slurm.slurm_settings import REFUSED, SlurmSettings
-from cli.slurm.submission import LOST, SUBMIT_SECONDS, ReadySubmission
+from cli.slurm.submission import ReadySubmission
 from scheduler.api import wire
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -115,7 +115,7 @@ def _submit(ready: Sequence[ReadySubmission], flags: Sequence[str], shell: Shell
         base=quote(ready[0].base),
         id=id,
         comment=quote(f"{sbatch.COMMENT}{MARK}{id}"),
-        seconds=SUBMIT_SECONDS,
+        seconds=ANSWER_SECONDS,
         jobs="\n".join(map(_files, ready)),
         ids=quote("".join(f"{each.request.job_id}\n" for each in ready)),
         script=quote(_TASK.format(id=id)),
@@ -125,7 +125,7 @@ def _submit(ready: Sequence[ReadySubmission], flags: Sequence[str], shell: Shell
     if not failed:
         return
     code, _, why = said.partition(" ")
-    error = submission.refusal(why, int(code))
+    error = refusal(why, int(code))
     if not (isinstance(error, CallError) and error.status == LOST):
         jobs = " ".join(each.request.job_id for each in ready)
         shell.run(f"cd {quote(ready[0].base)} && rm -f arrays/{id}* && cd jobs && rm -rf {jobs}")

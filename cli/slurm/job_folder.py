@@ -11,12 +11,15 @@ Each line begins with the job's id, so that the files of all jobs can be read as
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf import json_format
 
 from scheduler.v1 import scheduler_pb2 as pb
+
+STOPPED = 85  # the exit code of a run that has stopped at the end of its epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +99,8 @@ def _told(found: dict[str, JobFolder], job_id: str, first: str, rest: str) -> No
 
 def _job(found: dict[str, JobFolder], job_id: str) -> JobFolder:
     return found.setdefault(job_id, JobFolder(job_id))
+
+
+def note_lines(job_id: str, pairs: Iterable[pb.KeyValue]) -> str:
+    """Lines of `notes`."""
+    return "".join(f"{job_id} note {json.dumps([pair.key, pair.value])}\n" for pair in pairs)

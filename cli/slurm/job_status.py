@@ -13,8 +13,7 @@ from dataclasses import replace
 from signal import Signals
 
 from cli.slurm import slurm_queue
-from cli.slurm.batch_script import STOPPED
-from cli.slurm.job_folder import JobFolder, StoryLine
+from cli.slurm.job_folder import STOPPED, JobFolder, StoryLine
 from cli.slurm.sbatch import gpus_and_nodes
 from cli.slurm.slurm_queue import AccountedJob, QueuedJob
 from cli.slurm.slurm_settings import Resources

@@ -6,17 +6,30 @@ A script is sent on stdin, so that only `sh` parses it, whatever login shell the
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
 from pathlib import Path
+from shlex import quote
 
 from cli.client import CallError
+from cli.command import CommandError
+from cli.slurm.slurm_settings import REFUSED, SlurmSettings
 
 BEGIN = b"\x1ebegin\n"  # what login shells print before is not ours
 SECONDS = 60.0  # for a script; what it calls has shorter deadlines of its own
 CONNECT_SECONDS = 10
+ANSWER_SECONDS = 30  # for a command of Slurm's that changes something
 CONTROL_FOLDER_MAX = 49  # bytes; ssh adds 58, and a socket's path has at most 108
+
+# What sbatch says if Slurm cannot be asked now, and if it does not know what became of the job.
+_AWAY = (
+    *("Unable to contact slurm controller", "Connection refused", "Connection timed out"),
+    *("Slurm temporarily unable to accept", "Communication connection failure"),
+)
+_LOST = ("Socket timed out", "Zero Bytes were transmitted", "Unexpected message received")
+LOST = "DEADLINE_EXCEEDED"  # the status: asking again is right, and harmless
 
 # Slurm's commands are often only on the PATH of login shells.
 _SCRIPT = """{
@@ -100,3 +113,27 @@ def _control_folder() -> str | None:
     except OSError:
         return None
     return str(folder) if private and len(os.fsencode(folder)) <= CONTROL_FOLDER_MAX else None
+
+
+def refusal(said: str, code: int) -> CommandError:
+    """What one of Slurm's commands has said on stderr, as an error of ours."""
+    lines = [
+        re.sub(r"^(sbatch|scancel|scontrol|squeue): (error|fatal): ", "", line).strip()
+        for line in said.splitlines()
+    ]
+    lines = [line for line in lines if line]
+    told = lines[-1] if lines else f"exit code {code}"
+    if code == 124:
+        return CallError(f"cannot reach Slurm: no answer in {ANSWER_SECONDS} s", LOST)
+    if any(words in line for line in lines for words in _LOST):
+        return CallError(f"cannot reach Slurm: {told}", LOST)
+    if any(words in line for line in lines for words in _AWAY):
+        return CallError(f"cannot reach Slurm: {told}", "UNAVAILABLE")
+    return CommandError(f"slurm: {told}", REFUSED)
+
+
+def base(settings: SlurmSettings) -> str:
+    """The folder of our files, as words of a script."""
+    folder = settings.folder or "~/.epoch-scheduler"
+    home, rest = ('"$HOME"/', folder[2:]) if folder.startswith("~/") else ("", folder)
+    return f"{home}{quote(rest)}/slurm"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
@@ -12,12 +11,12 @@ from pathlib import PurePosixPath
 from shlex import join, quote
 
 from cli.client import CallError
-from cli.command import CommandError, UsageError
+from cli.command import UsageError
 from cli.slurm import sbatch
 from cli.slurm.batch_script import batch_script
 from cli.slurm.job_folder import job_document
-from cli.slurm.shell import Shell
-from cli.slurm.slurm_settings import REFUSED, SlurmSettings
+from cli.slurm.shell import ANSWER_SECONDS, LOST, Shell, base, refusal
+from cli.slurm.slurm_settings import SlurmSettings
 from scheduler.api import wire
 from scheduler.clusters import environment, library_fallback, library_renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, Paths
@@ -26,7 +25,6 @@ from scheduler.core.errors import Rejected
 from scheduler.core.model import JobId, JobSpec, Launch
 from scheduler.v1 import scheduler_pb2 as pb
 
-SUBMIT_SECONDS = 30
 HEARTBEAT_SECONDS = 10  # so often a run looks whether it is to stop
 # Set on the node, where they are known.
 _OF_THE_NODE = frozenset(
@@ -38,14 +36,6 @@ _OF_THE_NODE = frozenset(
         *("KUBEPROFILER_SERVER", "KUBEPROFILER_TOKEN"),
     }
 )
-# What sbatch says if Slurm cannot be asked now, and if it does not know what became of the job.
-_AWAY = (
-    *("Unable to contact slurm controller", "Connection refused", "Connection timed out"),
-    *("Slurm temporarily unable to accept", "Communication connection failure"),
-)
-_LOST = ("Socket timed out", "Zero Bytes were transmitted", "Unexpected message received")
-LOST = "DEADLINE_EXCEEDED"  # the status: asking again is right, and harmless
-
 _LOOK = """
 mkdir -p {base} && mkdir -p -m 700 {base}/jobs && cd {base} && pwd && id -un
 [ ! -d library-{library} ] || echo library
@@ -106,13 +96,6 @@ class ReadySubmission:
             command=self.command,
             env=[pb.KeyValue(key=name, value=value) for name, value in shown],
         )
-
-
-def base(settings: SlurmSettings) -> str:
-    """The folder of our files, as words of a script."""
-    folder = settings.folder or "~/.epoch-scheduler"
-    home, rest = ('"$HOME"/', folder[2:]) if folder.startswith("~/") else ("", folder)
-    return f"{home}{quote(rest)}/slurm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +189,7 @@ def submit(ready: ReadySubmission, shell: Shell) -> str:
         base=quote(ready.base),
         id=request.job_id,
         comment=quote(sbatch.COMMENT + request.job_id),
-        seconds=SUBMIT_SECONDS,
+        seconds=ANSWER_SECONDS,
         document=quote(job_document(request.job_id, request.spec, time.time())),
         script=quote(ready.script),
         secrets=f"(umask 077; printf %s {quote(secrets)} > secrets)" if secrets else "",
@@ -231,7 +214,7 @@ def test(ready: ReadySubmission, shell: Shell) -> pb.Job:
     """What would become of it: Slurm says when it would start."""
     words = join(["sbatch", "--test-only", *ready.flags])
     script = f"cd {quote(ready.base)} && printf %s {quote(ready.script)} | "
-    script += f"timeout {SUBMIT_SECONDS} {words} 2>&1 || printf '\\036%s' $?"
+    script += f"timeout {ANSWER_SECONDS} {words} 2>&1 || printf '\\036%s' $?"
     said, failed, code = shell.run(script).decode(errors="replace").partition("\x1e")
     if failed:
         raise refusal(said, int(code))
@@ -240,25 +223,3 @@ def test(ready: ReadySubmission, shell: Shell) -> pb.Job:
     job.reason = said.strip().splitlines()[-1].removeprefix("sbatch: ") if said.strip() else ""
     job.reason = re.sub(r"^Job \d+ to start at (\S+)", r"would start at \1", job.reason)
     return job
-
-
-def refusal(said: str, code: int) -> CommandError:
-    """What one of Slurm's commands has said on stderr, as an error of ours."""
-    lines = [
-        re.sub(r"^(sbatch|scancel|scontrol|squeue): (error|fatal): ", "", line).strip()
-        for line in said.splitlines()
-    ]
-    lines = [line for line in lines if line]
-    told = lines[-1] if lines else f"exit code {code}"
-    if code == 124:
-        return CallError(f"cannot reach Slurm: no answer in {SUBMIT_SECONDS} s", LOST)
-    if any(words in line for line in lines for words in _LOST):
-        return CallError(f"cannot reach Slurm: {told}", LOST)
-    if any(words in line for line in lines for words in _AWAY):
-        return CallError(f"cannot reach Slurm: {told}", "UNAVAILABLE")
-    return CommandError(f"slurm: {told}", REFUSED)
-
-
-def annotate(folder: str, job_id: str, pairs: Iterable[pb.KeyValue]) -> str:
-    lines = "".join(f"{job_id} note {json.dumps([pair.key, pair.value])}\n" for pair in pairs)
-    return f"cd {folder} && printf %s {quote(lines)} >> notes"
