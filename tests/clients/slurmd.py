@@ -241,7 +241,8 @@ class SlurmCluster:
             process.stop()
 
     def cancel_all(self) -> None:
-        subprocess.run(["scancel", "-u", "root"], env=self._environment(), check=False)
+        if numbers := self.run("squeue", "-h", "-o", "%A").split():
+            subprocess.run(["scancel", *numbers], env=self._environment(), check=False)
         eventually(lambda: not self.run("squeue", "-h", "-t", "R,CG,PD"))
 
     def _spawn(self, name: str, *words: str | Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.clients.slurmd import SlurmCluster, SlurmUser, folder_for_all, needs_slurm
 from tests.clients.sshd import SshServer, needs_sshd
-from tests.clients.test_slurm import TRAIN, job, logged, training
+from tests.clients.test_slurm import TRAIN, is_warned, job, logged, training
 from tests.support import Gate, eventually
 
 pytestmark = [pytest.mark.clients, needs_slurm, needs_sshd]
@@ -60,11 +60,12 @@ def processes_of(user: str) -> list[str]:
 
 
 @pytest.fixture
-def ordinary() -> Iterator[str]:
+def ordinary(cluster: SlurmCluster) -> Iterator[str]:
     """An account without any rights, as people have on clusters."""
     name = "slurm-test-user"
     subprocess.run(["useradd", "--create-home", "--password", "*", name], check=True)
     yield name
+    cluster.cancel_all()  # a process that is left would be of whoever gets the number next
     subprocess.run(["userdel", "--remove", "--force", name], check=True, capture_output=True)
 
 
@@ -80,8 +81,7 @@ def test_an_ordinary_user_trains_with_the_machines_python_and_loses_nothing(
         gate.await_ring()
         number = afar.cluster.run("squeue", "-h", "-n", "mine", "-o", "%i").strip()
         assert afar.cluster.run("squeue", "-h", "-n", "mine", "-o", "%u").strip() == ordinary
-        afar.cluster.run("scancel", "--batch", "--signal=USR1", number)
-        eventually(lambda: job(afar, job_id)["state"] == "STOPPING")
+        eventually(lambda: is_warned(afar, job_id, number))
         gate.open()
         gate.await_ring()  # its next run: an ordinary user may put a job back into the queue
         gate.open(2)

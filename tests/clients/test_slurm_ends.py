@@ -17,7 +17,7 @@ from tests.clients.slurmd import (
     needs_accounting,
     needs_slurm,
 )
-from tests.clients.test_slurm import job, logged, training
+from tests.clients.test_slurm import is_warned, job, logged, training
 from tests.support import Gate, eventually
 
 pytestmark = [pytest.mark.clients, needs_slurm, needs_accounting]
@@ -129,8 +129,7 @@ def test_the_runs_of_a_job_are_together_no_longer_than_its_time_limit(
     ]
     story.write_text("\n".join([" ".join(lines[0]), *earlier]) + "\n")
     number = owner.cluster.run("squeue", "-h", "-n", "limited", "-o", "%i").strip()
-    owner.cluster.run("scancel", "--batch", "--signal=USR1", number)
-    eventually(lambda: job(owner, job_id)["state"] == "STOPPING")
+    eventually(lambda: is_warned(owner, job_id, number))
     gate.open()
     eventually(lambda: job(owner, job_id)["state"] == "FAILED")
     record = job(owner, job_id)
