@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 
@@ -156,11 +156,11 @@ def _shells(daemon: Daemon, count: int) -> dict[str, float]:
             next(call)
         process = psutil.Process(daemon.pid)
         rss = process.memory_info().rss
-        helpers = [
-            child.memory_info().rss
-            for child in process.children()
-            if "shell_process.py" in " ".join(child.cmdline())
-        ]
+        helpers = []
+        for child in process.children():
+            with suppress(psutil.ZombieProcess):
+                if "shell_process.py" in " ".join(child.cmdline()):
+                    helpers.append(child.memory_info().rss)
         waiting.set()
         for call in calls:
             call.cancel()

@@ -79,6 +79,7 @@ ELSEWHERE = {
     "scheduler/api/log_ranges.py": ("api/test_gateway_service.py", "parts by the service"),
     "cli/interactive.py": ("e2e/test_s23_interactive.py", "a real terminal"),
     "scheduler/daemon/debug_waits.py": ("e2e/test_s23_debugging.py", "real jobs that wait"),
+    "scheduler/clusters/kubernetes/pod_visits.py": ("kube/test_connect_on_nodes.py", "real pods"),
     "scheduler/api/visits.py": ("e2e/test_s23_connecting.py", "real shells on real daemons"),
     "scheduler/clusters/local/port_visit.py": ("e2e/test_s23_connecting.py", "connections"),
     "scheduler/clusters/local/shells.py": ("e2e/test_s23_connecting.py", "real shells"),

@@ -243,7 +243,7 @@ class HeldVisit:
                 if self._ahead > AHEAD_BYTES:
                     raise Rejected(f"more than {AHEAD_BYTES} bytes of input that were not taken")
                 self._waiting.append(request.data)
-            if request.end:
+            if request.end and None not in self._waiting:
                 self._waiting.append(None)
             self._came.set()
 

@@ -12,12 +12,14 @@ import http.client
 import math
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import urllib3
+import websocket
 import yaml  # type: ignore[import-untyped]  # comes with the client, without types
 from kubernetes import config
 from kubernetes.client import ApiClient, ApiException, Configuration
@@ -114,6 +116,57 @@ class KubernetesClient:
             with self._lock:
                 self._streams.discard(answer)
             answer.close()
+
+    def open_socket(
+        self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> websocket.WebSocket:
+        """Opens a WebSocket, which then waits without limit. Raises ApiError."""
+        client = self._client
+        try:
+            return self._open_socket(client, path, query, protocols)
+        except ApiError as error:
+            if error.code != 401:
+                raise
+        return self._open_socket(self._renew(client), path, query, protocols)
+
+    def _open_socket(
+        self,
+        client: ApiClient,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        protocols: Sequence[str],
+    ) -> websocket.WebSocket:
+        settings = client.configuration
+        headers: dict[str, str] = {}
+        client.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)
+        trust = {
+            "ca_certs": settings.ssl_ca_cert,
+            "certfile": settings.cert_file,
+            "keyfile": settings.key_file,
+            "cert_reqs": ssl.CERT_REQUIRED if settings.verify_ssl else ssl.CERT_NONE,
+            "check_hostname": settings.verify_ssl,
+        }
+        opened = websocket.WebSocket(
+            sslopt={name: value for name, value in trust.items() if value is not None},
+            enable_multithread=True,
+            skip_utf8_validation=True,
+        )
+        opened.settimeout(self._seconds)
+        url = f"ws{settings.host.removeprefix('http')}{path}?{urlencode(query)}"
+        try:
+            opened.connect(
+                url,
+                header=[f"{name}: {value}" for name, value in headers.items()],
+                subprotocols=list(protocols),
+                http_no_proxy=["*"],
+                suppress_origin=True,
+            )
+        except websocket.WebSocketBadStatusException as error:
+            raise _refusal(error.status_code, {}, error.resp_body or b"") from error
+        except (websocket.WebSocketException, *NEVER_CAME) as error:
+            raise _connection_error(error) from error
+        opened.settimeout(None)
+        return opened
 
     def close(self) -> None:
         """Ends all streams."""

@@ -18,17 +18,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
+import websocket
 
 from scheduler.clusters.kubernetes import pods, relay_sidecar
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.logs import Logs
 from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests, ranks
 from scheduler.clusters.kubernetes.observation import ClusterState
+from scheduler.clusters.kubernetes.pod_visits import OpenPodSocket, PodCommand, PodPort, Size
 from scheduler.clusters.kubernetes.pods import KubeNode, KubeObject, KubePod, Meta
 from scheduler.clusters.kubernetes.requests import INVALID, Runs
 from scheduler.clusters.kubernetes.watch import Mirror
 from scheduler.clusters.kubernetes.work_queue import WorkQueue
-from scheduler.core.errors import Busy, Rejected, Unavailable
+from scheduler.core.errors import Busy, NotRunning, Rejected, Unavailable
 from scheduler.core.memory import all_gpus
 from scheduler.core.model import (
     Action,
@@ -210,6 +212,33 @@ class KubernetesCluster:
                 log.exception("bug")
                 self._news.set()  # the observation was not delivered
                 self._stopping.wait(GLANCE_SECONDS)
+
+    def has_run(self, key: RunKey) -> bool:
+        with self._lock:
+            return bool(self._sight.of(key))
+
+    def open_shell(
+        self, key: RunKey, command: Sequence[str], terminal: Size | None, term: str
+    ) -> PodCommand:
+        """A shell, or this command, in the run's first pod. Raises NotRunning or ApiError."""
+        return PodCommand(self._pod_socket(key), pods.TRAINING, command, terminal, term)
+
+    def open_port(self, key: RunKey, port: int) -> PodPort:
+        return PodPort(self._pod_socket(key), port)
+
+    def _pod_socket(self, key: RunKey) -> OpenPodSocket:
+        with self._lock:
+            shown = [pod for pod in self._sight.pods() if (pod.job_id, pod.attempt) == key]
+        if not any(pod.rank == 0 and pod.state is PodState.RUNNING for pod in shown):
+            raise NotRunning("its pod is just starting or ending: try again in a moment")
+        path = f"/api/v1/namespaces/{self._shape.namespace}/pods/{pods.pod_name(key, 0)}"
+
+        def open_socket(
+            part: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+        ) -> websocket.WebSocket:
+            return self._server.open_socket(f"{path}/{part}", query, protocols)
+
+        return open_socket
 
     # -- below the lock --------------------------------------------------------------------------
 

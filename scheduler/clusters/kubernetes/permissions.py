@@ -29,6 +29,8 @@ class Rule:
 IN_NAMESPACE: Sequence[Rule] = (
     Rule("pods", ("get", "list", "watch", "create", "delete", "deletecollection")),
     Rule("pods/log", ("get",)),
+    Rule("pods/exec", ("get", "create")),  # for scheduler-connect; a WebSocket begins with GET
+    Rule("pods/portforward", ("get", "create")),
     Rule("configmaps", ("get", "list", "watch", "create", "delete")),
     Rule("services", ("get", "create", "delete")),
     Rule("secrets", ("create",)),  # no update: that could not be limited to ours
