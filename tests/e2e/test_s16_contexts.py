@@ -44,7 +44,8 @@ def listed(shell: Shell) -> list[str]:
 def test_the_life_of_contexts(shell: Shell, tmp_path: Path) -> None:
     added = shell(
         *("scheduler-context", "add", "--name", "gke.sandbox", "--type", "kubernetes"),
-        *("--registry_url", "https://gcr.io", "--resources", "gpu=1 cpu=4"),
+        *("--registry_url", "https://gcr.io", "--storage", "/storage"),
+        *("--resources", "gpu=1 cpu=4"),
     )
     assert added.returncode == 0, added.stderr
     assert listed(shell) == ["gke.sandbox (active)"]

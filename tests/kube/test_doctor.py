@@ -521,7 +521,8 @@ def test_an_image_that_cannot_be_pulled_is_told_by_the_canary(
     words = ("ImagePullBackOff", "none:1 is nowhere")
     (found,) = during(doctor, kubelet, lambda name: kubelet.set_waiting(name, *words))
     assert found["words"] == (
-        "the pod was not created: its image is not available: ImagePullBackOff: none:1 is nowhere"
+        "the pod was not created: its image is not available from docker.io: ImagePullBackOff: "
+        "none:1 is nowhere"
     )
     assert canaries(kubelet) == []
 
