@@ -227,6 +227,16 @@ def test_nothing_of_a_shell_outlives_the_daemon(daemon: Daemon, tmp_path: Path) 
     daemon.wait_state(dbg="RUNNING")
 
 
+def test_a_daemon_that_is_stopped_waits_for_no_shell(daemon: Daemon, tmp_path: Path) -> None:
+    _running(daemon)
+    hides = "trap '' HUP TERM; sleep 3210.5 & wait"
+    with _shell(daemon, tmp_path, "dbg", "--", "sh", "-c", hides) as shell:
+        eventually(lambda: _marked("3210.5"))
+        assert daemon.stop() == 0
+        assert shell.process.wait(DEADLINE_SECONDS) != 0
+    eventually(lambda: not _marked("3210.5"))
+
+
 def test_a_shell_whose_job_ends_is_told_and_ended(daemon: Daemon, tmp_path: Path) -> None:
     job_id = _running(daemon)
     hides = "trap '' HUP TERM; echo rea''dy; sleep 6543.5 & wait"
@@ -398,7 +408,7 @@ def test_a_caller_that_reads_nothing_costs_no_memory(daemon: Daemon) -> None:
         assert process.stdout
         process.stdout.read(1_000_000)
         process.send_signal(signal.SIGSTOP)
-        (writer,) = [each for each in psutil.process_iter() if each.name() == "yes"]
+        (writer,) = _named(daemon, "yes")
         eventually(lambda: _rests(writer))
         before = psutil.Process(daemon.pid).memory_info().rss
         assert before < 400 * 2**20
@@ -406,6 +416,16 @@ def test_a_caller_that_reads_nothing_costs_no_memory(daemon: Daemon) -> None:
         assert daemon.state_of()["jobs"][0]["state"] == "RUNNING"
         process.kill()
     eventually(lambda: not psutil.pid_exists(writer.pid))
+
+
+def _named(daemon: Daemon, name: str) -> list[psutil.Process]:
+    """What the daemon has started, and what that has."""
+    found = []
+    for process in psutil.Process(daemon.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            if process.name() == name:
+                found.append(process)
+    return found
 
 
 def _rests(process: psutil.Process) -> bool:
