@@ -30,7 +30,8 @@ or until the job ends; with a command as well, until the command ends."""
 EXAMPLES = """\
   scheduler-connect demo
   scheduler-connect demo -- nvidia-smi
-  scheduler-connect 60ce2fc7 --port 6006 --port 8888:9999"""
+  scheduler-connect 60ce2fc7 --port 6006 --port 8888:9999
+  scheduler-connect demo --tensorboard"""
 
 PIECE_BYTES = 64 * 1024
 AHEAD_BYTES = 256 * 1024  # of input that the job has not taken yet
@@ -55,6 +56,14 @@ def parser() -> Parser:
         help="connect port LOCAL of this machine to port N of the job; default: the same number; "
         "may be repeated",
     )
+    group.add_argument(
+        "--tensorboard",
+        metavar="DIR",
+        nargs="?",
+        const="$TENSORBOARD_DIR",
+        help="start TensorBoard beside the job on its folder DIR (default: $TENSORBOARD_DIR, else "
+        "the job's folder), and print the address of its page, which is for you alone",
+    )
     this.add_common()
     return this
 
@@ -67,6 +76,14 @@ def visit(options: argparse.Namespace) -> int:
     if options.job is None:
         raise UsageError("JOB is missing: which job to connect to")
     client = connect(options)
+    if options.tensorboard:
+        from cli import tensorboard  # rarely needed
+
+        if options.port or options.command:
+            raise UsageError(
+                "--tensorboard: give ports and commands to a scheduler-connect of theirs"
+            )
+        return tensorboard.show(client, options)
     if not options.port:
         return run_beside(client, options.job, options.command)
     from cli.port_forwarding import PortForwarding  # rarely needed
@@ -87,7 +104,7 @@ def _ports(text: str) -> tuple[int, int]:
 
 def _wait(client: Connection, job: str) -> int:
     """Until the job ends, or ^C."""
-    for reply in client.visit(_first_then(pb.ConnectTo(job=job, hold=True), SimpleQueue())):
+    for reply in client.visit(first_then(pb.ConnectTo(job=job, hold=True), SimpleQueue())):
         if reply.note:
             note(reply.note)
     return 0
@@ -119,7 +136,7 @@ def _talk(
 ) -> int | None:
     room = Room(AHEAD_BYTES)
     reading: threading.Thread | None = None
-    for reply in client.visit(_first_then(to, queue)):
+    for reply in client.visit(first_then(to, queue)):
         if reading is None:  # the first reply: it is open
             read = _read_keys if through_terminal else _read_input
             reading = threading.Thread(target=read, args=(queue, room), daemon=True)
@@ -135,7 +152,7 @@ def _talk(
     return None
 
 
-def _first_then(to: pb.ConnectTo, queue: Requests) -> Iterator[pb.ConnectRequest]:
+def first_then(to: pb.ConnectTo, queue: Requests) -> Iterator[pb.ConnectRequest]:
     yield pb.ConnectRequest(to=to)
     while (request := queue.get()) is not None:
         yield request

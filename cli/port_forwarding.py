@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
@@ -20,11 +21,12 @@ class PortForwarding:
     """From its creation on the ports are taken; within the block they are served."""
 
     def __init__(self, client: Connection, job: str, ports: Sequence[tuple[int, int]]) -> None:
-        """`ports`: of the job, and of this machine."""
-        self.ports = ports
+        """`ports`: of the job, and of this machine; 0: any that is free."""
+        self.used_at = time.monotonic()  # when a connection began or ended last
         self._client, self._job = client, job
         self._listening = ExitStack()
         self._listeners = [(port, self._listen(local)) for port, local in ports]
+        self.ports = [(port, each.getsockname()[1]) for port, each in self._listeners]
 
     def __enter__(self) -> PortForwarding:
         for port, listener in self._listeners:
@@ -58,6 +60,7 @@ class PortForwarding:
             threading.Thread(target=self._serve, args=(port, accepted), daemon=True).start()
 
     def _serve(self, port: int, accepted: socket.socket) -> None:
+        self.used_at = time.monotonic()
         with accepted:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
@@ -71,6 +74,7 @@ class PortForwarding:
             except OSError:
                 pass  # the program here has closed it
             finally:
+                self.used_at = time.monotonic()
                 with suppress(OSError):
                     accepted.shutdown(socket.SHUT_RDWR)  # wakes the thread that receives
 

@@ -77,6 +77,7 @@ ELSEWHERE = {
     "scheduler/store/migrations.py": ("store/test_database.py", "files of each former version"),
     "scheduler/api/probes.py": ("api/test_grpc_server.py", "what a server tells without a token"),
     "scheduler/api/log_ranges.py": ("api/test_gateway_service.py", "parts by the service"),
+    "cli/tensorboard.py": ("clients/test_tensorboard_page.py", "the real TensorBoard"),
     "cli/interactive.py": ("e2e/test_s23_interactive.py", "a real terminal"),
     "scheduler/daemon/debug_waits.py": ("e2e/test_s23_debugging.py", "real jobs that wait"),
     "scheduler/clusters/kubernetes/pod_visits.py": ("kube/test_connect_on_nodes.py", "real pods"),
