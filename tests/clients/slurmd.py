@@ -241,9 +241,14 @@ class SlurmCluster:
             process.stop()
 
     def cancel_all(self) -> None:
-        if numbers := self.run("squeue", "-h", "-o", "%A").split():
-            subprocess.run(["scancel", *numbers], env=self._environment(), check=False)
-        eventually(lambda: not self.run("squeue", "-h", "-t", "R,CG,PD"))
+        eventually(lambda: not self._cancelled())
+
+    def _cancelled(self) -> list[str]:
+        """What was there to cancel: a job that is just being put back is there once more."""
+        numbers = self.run("squeue", "-h", "-t", "R,CG,PD,CF,RQ", "-o", "%A").split()
+        if numbers:
+            self.run("scancel", *numbers, fails=True)
+        return numbers
 
     def _spawn(self, name: str, *words: str | Path) -> None:
         words = ("env", f"SLURM_CONF={self.folder}/slurm.conf", *words)
