@@ -259,16 +259,23 @@ def _record(made: Sweep, reply: pb.SubmitManyReply, dry_run: bool) -> dict[str, 
     return {"sweep": made.label, "jobs": jobs, "notes": list(reply.notes)}
 
 
-def wait(client: Connection, made: Sweep) -> int:
-    """Waits until all jobs have ended. ^C ends only the waiting."""
+def wait(
+    client: Connection,
+    made: Sweep,
+    key: str = LABEL,
+    by: str = "run-scheduler",
+    may_skip: bool = False,
+) -> int:
+    """Waits until all jobs have ended. ^C ends only the waiting. `may_skip`: a job that is skipped
+    is no failure."""
     shown, ended = ProgressLine(sys.stderr), dict[str, pb.Job]()
-    label = [pb.KeyValue(key=LABEL, value=made.label)]
+    label = [pb.KeyValue(key=key, value=made.label)]
     request = pb.ListJobsRequest(labels=label, limit=WAITED_MAX, brief=True)
     ids = set(made.ids)
 
     def lost() -> None:
         shown.clear()
-        note(f"run-scheduler: lost the connection to {client.server}; the jobs are not affected")
+        note(f"{by}: lost the connection to {client.server}; the jobs are not affected")
 
     try:
         for reply in client.watch_jobs(request, lost):
@@ -282,7 +289,7 @@ def wait(client: Connection, made: Sweep) -> int:
         shown.clear()
     failed = [job for job in ended.values() if job.state != "FINISHED"]
     for job in failed[:FAILURES_SHOWN]:
-        note(printable(f"run-scheduler: {job.spec.name}: {job.state}: {views.failure(job)}"))
+        note(printable(f"{by}: {job.spec.name}: {job.state}: {views.failure(job)}"))
     if len(failed) > FAILURES_SHOWN:
-        note(f"run-scheduler: {len(failed) - FAILURES_SHOWN} more have not finished")
-    return 1 if failed else 0
+        note(f"{by}: {len(failed) - FAILURES_SHOWN} more have not finished")
+    return 1 if any(job.state != "SKIPPED" or not may_skip for job in failed) else 0

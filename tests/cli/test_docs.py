@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 20.0
 END = "-- the end of one example --"
 DOCS = Path(__file__).parents[2] / "docs"
 COMMANDS = DOCS / "commands.md"
-NAMES = ("commands", "contexts", "files", "sweeps", "connecting")
+NAMES = ("commands", "contexts", "files", "sweeps", "connecting", "workflows")
 DOCUMENTS = [DOCS / f"{name}.md" for name in NAMES]
 
 
@@ -84,6 +84,8 @@ class Shell:
 def test_every_example_prints_the_documented_output(document: Path, tmp_path: Path) -> None:
     for program in re.findall(r"^```python\n(.*?)^```", document.read_text(), re.S | re.M):
         (tmp_path / "experiments.py").write_text(program)
+    for text in re.findall(r"^```yaml\n(.*?)^```", document.read_text(), re.S | re.M):
+        (tmp_path / "train.yaml").write_text(text)
     daemon = Daemon(tmp_path / "state", "2x16384")
     # The folder of this test is out of reach for everybody else.
     own = {"SCHEDULER_GATEWAY__USER": getpass.getuser()}

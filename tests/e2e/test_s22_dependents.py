@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from pathlib import Path
 
 from tests.e2e.conftest import Daemons, Gates, Train
+from tests.support import eventually
 
 CPU = ("--num_gpus", "0")
+
+
+def _has_lines(log: Path, least: int) -> bool:
+    return len(log.read_text().split()) >= least
 
 
 def test_a_job_starts_after_another_has_succeeded_and_is_skipped_if_it_fails(
@@ -99,3 +106,41 @@ def test_cancelling_a_job_says_who_waits_for_it_and_cancels_them_if_asked(
         **dict.fromkeys(("a1", "a2", "b2", "c2"), "CANCELED"),
         **dict.fromkeys(("b1", "c1"), "SKIPPED"),
     }
+
+
+def test_each_step_of_a_graph_runs_once_while_the_daemon_is_killed(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    daemon, log = daemons("0"), tmp_path / "log"
+    log.touch(mode=0o666)
+    log.chmod(0o666)
+    step = {"command": ["sh", "-c", f"echo {{{{inputs.parameters.n}}}} >> {log}; sleep 0.2"]}
+    names = [f"s{number}" for number in range(12)]
+    tasks = [
+        {
+            "name": name,
+            "template": "step",
+            "dependencies": names[max(0, at - 2) : at] if at % 3 else names[max(0, at - 1) : at],
+            "arguments": {"parameters": [{"name": "n", "value": name}]},
+        }
+        for at, name in enumerate(names)
+    ]
+    inputs = {"parameters": [{"name": "n"}]}
+    templates = [
+        {"name": "main", "dag": {"tasks": tasks}},
+        {"name": "step", "inputs": inputs, "container": step},
+    ]
+    path = tmp_path / "graph.json"
+    path.write_text(
+        json.dumps(
+            {"metadata": {"name": "g"}, "spec": {"entrypoint": "main", "templates": templates}}
+        )
+    )
+    done = daemon.run("scheduler-run-workflow", str(path))
+    assert done.returncode == 0, done.stderr
+    for number in range(2, 12, 2):  # killed between and during steps
+        eventually(partial(_has_lines, log, number))
+        daemon.kill()
+        daemon.start()
+    daemon.wait_state(**dict.fromkeys(names, "FINISHED"))
+    assert log.read_text().split() == names

@@ -1,0 +1,190 @@
+"""scheduler-run-workflow: submits the jobs of a workflow in Argo's language, all or none."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shlex
+import string
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cli import command, run, sweep
+from cli.command import Parser, UsageError, note, say
+from cli.connection import connect
+from scheduler.presentation.render import printable
+from scheduler.v1 import scheduler_pb2 as pb
+
+WORKFLOW, STEP = "workflow", "step"  # labels of each job
+SUFFIX = string.ascii_lowercase + string.digits
+
+ABOUT = """\
+Submit the steps of a workflow, in Argo's language, as jobs: each starts when
+those before it have ended as it says. All of them are accepted, or none. The
+name of the workflow is printed; it is the label `workflow` of its jobs."""
+
+EXAMPLES = """\
+  scheduler-run-workflow train.yaml
+  scheduler-run-workflow train.yaml -p epochs=30 -p lr=0.1 --wait
+  scheduler-run-workflow train.yaml --params '{"epochs": 30}' --dry_run"""
+
+
+def parser() -> Parser:
+    this = Parser("scheduler-run-workflow", "FILE [OPTION..]", ABOUT, EXAMPLES)
+    group = this.add_argument_group("the workflow")
+    group.add_argument(
+        "file", metavar="FILE", nargs="?", help="the workflow as YAML or JSON; -: stdin"
+    )
+    group.add_argument(
+        "-p",
+        "--parameter",
+        metavar="KEY=VALUE",
+        type=command.key_value,
+        action="append",
+        default=[],
+        help="value of a parameter of the workflow; may be repeated",
+    )
+    group.add_argument(
+        "--params", metavar="JSON", type=_json, default={}, help="several of them, as an object"
+    )
+    group.add_argument("--name", metavar="NAME", default="", help="instead of the document's name")
+    group = this.add_argument_group("the jobs")
+    group.add_argument("--project", metavar="NAME", default="", help="project of the jobs")
+    group.add_argument("--wait", action="store_true", help="wait until all of them have ended")
+    group.add_argument(
+        "--dry_run", action="store_true", help="submit nothing; check all and print the graph"
+    )
+    this.add_common()
+    return this
+
+
+def main(argv: list[str] | None = None) -> int:
+    return command.run(parser(), submit, argv)
+
+
+def submit(options: argparse.Namespace) -> int:
+    from scheduler.workflows.compiler import compile_workflow  # they need YAML, which is slow
+    from scheduler.workflows.document import WorkflowError
+
+    if options.file is None:
+        raise UsageError("FILE is missing: name the file with the workflow")
+    text = _text(options.file)
+    suffix = "".join(random.choices(SUFFIX, k=5))
+    parameters = {**options.params, **dict(options.parameter)}
+    try:
+        made = compile_workflow(text, parameters, options.name, suffix)
+    except WorkflowError as error:
+        raise UsageError(f"{options.file}:{error.line}:{error.column}: {error}") from None
+    for line in made.warnings:
+        note(f"note: {options.file}: {line}")
+    if not made.steps:
+        raise UsageError(f"{options.file}: no step of it is to run")
+    ids = {step.name: str(uuid.uuid4()) for step in made.steps}
+    jobs = [
+        pb.SubmitRequest(
+            job_id=ids[step.name],
+            spec=pb.JobSpec(
+                name=step.name,
+                image=step.image,
+                command=step.command,
+                env=_pairs(dict(step.env)),
+                labels=_pairs({**dict(step.labels), WORKFLOW: made.name, STEP: step.name}),
+                gpus_min=step.gpus,
+                gpus_max=step.gpus,
+                memory_mib=step.memory_mib or None,
+                disable_gpu_sharing=step.gpus > 0 and not step.shareable,
+                retries=step.retries,
+                time_limit_seconds=step.time_limit_seconds or None,
+                after=[pb.After(job=ids[name], when=when) for name, when in step.after],
+            ),
+        )
+        for step in made.steps
+    ]
+    common = pb.JobSpec(project=options.project)
+    request = pb.SubmitManyRequest(jobs=jobs, common=common, dry_run=options.dry_run)
+    client = connect(options)
+    run.say_notes(client.submit_many(request))
+    if options.output != "table":
+        steps = [
+            {
+                "step": step.name,
+                "id": "" if options.dry_run else ids[step.name],
+                "after": [{"step": name, "when": when} for name, when in step.after],
+            }
+            for step in made.steps
+        ]
+        record = {"workflow": made.name, "steps": steps, "left_out": list(made.left_out)}
+        say(command.document(record, options.output))
+    elif options.dry_run:
+        for line in tree({step.name: dict(step.after) for step in made.steps}):
+            say(printable(line))
+        for step in made.steps:
+            say(printable(f"{step.name}: {shlex.join(step.command)}"))
+    else:
+        say(made.name)
+    sys.stdout.flush()
+    for name in made.left_out if options.dry_run else ():
+        note(f"{printable(name)} does not run")
+    if options.dry_run:
+        return 0
+    note(f"{len(jobs)} jobs; scheduler-state --label {WORKFLOW}={made.name}")
+    if not options.wait:
+        return 0
+    sent, by = sweep.Sweep(made.name, request, ()), "scheduler-run-workflow"
+    return sweep.wait(client, sent, WORKFLOW, by, may_skip=True)
+
+
+def tree(after: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Each step once, below the last of those that it waits for; the others are named."""
+    depth: dict[str, int] = {}
+    below: dict[str, list[str]] = {"": []}
+    for name, conditions in after.items():
+        parent = max(conditions, key=depth.__getitem__, default="")
+        depth[name] = depth[parent] + 1 if parent else 0
+        below.setdefault(parent, []).append(name)
+    left = [("", "", name, name == below[""][-1]) for name in reversed(below[""])]
+    while left:
+        parent, indent, name, last = left.pop()
+        told = [_OWN[after[name][parent]]] if parent else []
+        others = ((each, when) for each, when in after[name].items() if each != parent)
+        words = ", ".join(filter(None, [*told, *(_OTHERS[when].format(of) for of, when in others)]))
+        mark = ("`- " if last else "|- ") if parent else ""
+        yield f"{indent}{mark}{name}{f'  ({words})' if words else ''}"
+        under = below.get(name, [])
+        inner = indent + (("   " if last else "|  ") if parent else "")
+        left += [(name, inner, each, each == under[-1]) for each in reversed(under)]
+
+
+_OWN = {"succeeded": "", "failed": "if it fails", "finished": "also if it fails"}
+_OTHERS = {
+    "succeeded": "after {}",
+    "failed": "if {} fails",
+    "finished": "after {}, also if that fails",
+}
+
+
+def _pairs(values: Mapping[str, str]) -> list[pb.KeyValue]:
+    return [pb.KeyValue(key=key, value=value) for key, value in values.items()]
+
+
+def _text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"{file}: {why}") from None
+
+
+def _json(text: str) -> dict[str, str]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError('must be an object: {"epochs": 30}')
+    return {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in found.items()
+    }

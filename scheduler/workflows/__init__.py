@@ -1,0 +1,1 @@
+"""A document in Argo's language, and parameters, become jobs. Pure."""
