@@ -269,11 +269,14 @@ class Attacker:
     def _value(self, field: Any) -> Any:
         if field.type == field.TYPE_STRING:
             return self._text()
+        if field.type == field.TYPE_BYTES:
+            return self._text().encode(errors="replace")
         if field.type == field.TYPE_BOOL:
             return self._chance.random() < 0.5
         if field.type == field.TYPE_DOUBLE:
             return self._chance.choice(FRACTIONS)
-        return self._chance.choice(NUMBERS)
+        number = self._chance.choice(NUMBERS)
+        return abs(number) if field.type in (field.TYPE_UINT32, field.TYPE_UINT64) else number
 
     def _text(self) -> str:
         if self._chance.random() < 0.0001:

@@ -43,6 +43,7 @@ def page(name: str, text: str) -> str:
     summary = " ".join(about.split()).partition(". ")[0].rstrip(".")
     lines = [
         f'.TH {name.upper()} 1 "" epoch-scheduler',
+        ".nh",  # words are not divided: people search for them
         ".SH NAME",
         f"{_escaped(name)} \\- {_escaped(summary)}",
         ".SH SYNOPSIS",

@@ -101,7 +101,10 @@ warned() {
   [ -z "$last" ] || return
   ask_to_stop
   ends=$(SLURM_TIME_FORMAT=%s squeue -h -j "$SLURM_JOB_ID" -o %e)
-  left=$((${ends:-0} - $(date +%s) - @MARGIN@))
+  case $ends in
+  '' | *[!0-9]*) ends=$(($(date +%s) + @WARNING@)) ;;  # it did not answer, or there is no end
+  esac
+  left=$((ends - $(date +%s) - @MARGIN@))
   { sleep $((left > 0 ? left : 0)) & echo $! > alarm; wait; again late; } &
   last=$!
 }

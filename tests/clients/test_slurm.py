@@ -86,6 +86,28 @@ def test_a_requeued_training_goes_on_after_its_last_epoch(user: SlurmUser, gate:
     ]
 
 
+def test_a_warned_training_ends_its_epoch_while_the_controller_does_not_answer(
+    user: SlurmUser, gate: Gate, tmp_path: Path
+) -> None:
+    """The script asks Slurm when its time ends; that it is not told does not mean that it has."""
+    silent = tmp_path / "bin" / "squeue"
+    silent.parent.mkdir()
+    silent.write_text('#!/bin/sh\n[ -z "$SLURM_JOB_ID" ] || exit 1\nexec /usr/bin/squeue "$@"\n')
+    silent.chmod(0o755)
+    user.environment["PATH"] = f"{silent.parent}:{user.environment['PATH']}"
+    job_id = user.submit("warned", *training(gate), "--max_epochs", "3", "--num_gpus", "2")
+    gate.await_ring()
+    number = user.cluster.run("squeue", "-h", "-n", "warned", "-o", "%i").strip()
+    eventually(lambda: is_warned(user, job_id, number))
+    user.cluster.run("sleep", "2")  # in which it would have been put back into the queue
+    assert user.cluster.run("squeue", "-h", "-j", number, "-o", "%t").strip() == "R"
+    gate.open(4)
+    eventually(lambda: job(user, job_id)["state"] == "FINISHED")
+    begun = [line for line in logged(user, job_id) if "begins" in line]
+    assert begun[0] == "begins at epoch 0 restarted False epochs done 0"
+    assert all("epoch 0 " not in line for line in begun[1:]), begun
+
+
 def test_a_preempted_training_goes_on_after_its_last_epoch(user: SlurmUser, gate: Gate) -> None:
     job_id = user.submit("victim", *training(gate), "--max_epochs", "3", "--num_gpus", "4")
     gate.await_ring()

@@ -160,7 +160,7 @@ def _feed(process: subprocess.Popen[bytes]) -> None:
 def test_a_shell_has_a_real_terminal(daemon: Daemon, tmp_path: Path) -> None:
     _running(daemon)
     with _shell(daemon, tmp_path, "dbg") as shell:
-        shell.type("PS1='> '; tty; echo $TERM-$COLOUR; stty -echo\r")
+        shell.type("PS1='[$?] '; tty; echo $TERM-$COLOUR; stty -echo\r")
         _shows(shell, "xterm-blue")
         assert b"/dev/pts/" in shell.shown
         shell.resize(50, 132)
@@ -172,6 +172,7 @@ def test_a_shell_has_a_real_terminal(daemon: Daemon, tmp_path: Path) -> None:
         shell.type("echo interr''upted $?\r")
         _shows(shell, "interrupted 130")
         shell.type("(exit 9)\r")
+        _shows(shell, "[9] ")  # before it, nothing reads the terminal, and the end would be lost
         shell.type("\x04")
         assert shell.process.wait(DEADLINE_SECONDS) == 9
 
