@@ -6,7 +6,7 @@ ADVICE ?= some
 LONG ?=
 ROUNDS ?= 20
 BENCHMARKS := policies regret eta oracle interference memory elasticity decision whole_step fit \
-	simulate reports submissions package submit_many connect events open_pages page series compare relay cli measure overhead size walks crash kills hostile frontdoor scrape real legacy
+	simulate reports submissions package submit_many connect search events open_pages page series compare relay cli measure overhead size walks crash kills hostile frontdoor scrape real legacy
 KUBE_BENCHMARKS := image kube crash_kube
 
 PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -121,8 +121,8 @@ lives: $(READY)  ## run N simulated lives of the daemon (N=1000) from seed FIRST
 mutants: $(READY)  ## plant known bugs to prove that some simulated life notices each one
 	$(BIN)/python -m tests.lives.mutants
 
-bench: $(READY)  ## measure all published figures, in build/bench.json: one hour (LONG=--long)
-	$(BIN)/python -m benchmarks $(LONG) $(BENCHMARKS)
+bench: $(READY) $(INSTALLED_CLIENTS)/ready  ## measure all published figures, in build/bench.json: one hour (LONG=--long)
+	SEARCH_PYTHON=$(INSTALLED_CLIENTS)/bin/python $(BIN)/python -m benchmarks $(LONG) $(BENCHMARKS)
 
 bench-kube: $(READY)  ## the same on a cluster on this machine, in build/bench_kube.json: needs root, half an hour
 	$(BIN)/python -m benchmarks --output build/bench_kube.json $(KUBE_BENCHMARKS)
