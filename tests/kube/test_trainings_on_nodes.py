@@ -218,7 +218,7 @@ def test_what_a_kubelet_cannot_start_says_why(lab: Lab) -> None:
     no_image = lab.train(gate, "no-image", *small, "--image_name", "nowhere.invalid/none:1")
     no_folder = lab.train(gate, "no-folder", *small, "--snapshots_dir", "/proc/none")
     failed = lab.wait_until(no_image, lambda job: job.state == "FAILED")
-    assert "its image is not available: " in failed.reason
+    assert "its image is not available from nowhere.invalid: " in failed.reason
     assert "nowhere.invalid/none:1" in failed.reason
     failed = lab.wait_until(no_folder, lambda job: job.state == "FAILED")
     assert "failed to create subPath directory" in failed.reason
