@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from scheduler.core.model import After, Job, JobId, Launch, Outcome, View, Waiting, When
 from simulator.lives.checkers import Checker
+from simulator.lives.fairness import has_new_plan
 from simulator.lives.workload import TrueJob
 
 LIVES, JOBS = 0.4, 0.5  # how many lives have graphs, and how many of their jobs are behind others
@@ -51,9 +52,8 @@ class Graphs(Checker):
             for job in after.jobs.values():
                 if job.spec.after and job is not before.jobs.get(job.id):
                     self._check_skipped(job)
-        if (
-            after.planned_at == after.at and self.world.faults.honest
-        ):  # else it may be an old plan's
+        # An unreliable policy may give an old plan, with old reasons.
+        if has_new_plan(before, after) and self.world.faults.honest:
             for job_id, why in after.why.items():
                 if why.kind is Waiting.AFTER:
                     self._check_waits(after.jobs[job_id], after.jobs)
