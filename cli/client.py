@@ -191,12 +191,7 @@ class Client:
             request_serializer=pb.ConnectRequest.SerializeToString,
             response_deserializer=pb.ConnectReply.FromString,
         )(requests, metadata=self.metadata)
-        try:
-            yield from call
-        except grpc.RpcError as error:
-            raise self._call_error(error) from error
-        finally:
-            call.cancel()
+        yield from self._received(call)
 
     # --- how a call is made ---------------------------------------------------------------------
 
@@ -239,6 +234,10 @@ class Client:
             request_serializer=type(request).SerializeToString,
             response_deserializer=reply.FromString,
         )(request, metadata=self.metadata, wait_for_ready=wait)
+        yield from self._received(call)
+
+    def _received(self, call: Any) -> Iterator[Any]:  # grpc names no type of such calls
+        """Whoever reads no more ends the call."""
         try:
             yield from call
         except grpc.RpcError as error:
