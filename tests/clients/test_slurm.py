@@ -17,6 +17,7 @@ from tests.support import Daemon, Gate, eventually
 
 pytestmark = [pytest.mark.clients, needs_slurm]
 TRAIN = Path(__file__).parents[1] / "e2e/train.py"
+ODD_WORDS = ("a b", "it's", 'say "x"', "$HOME", "`id`", "*", "\\n", "", "line\nbreak", "ü")
 UUID = re.compile(r"[0-9a-f-]{36}")
 
 
@@ -42,20 +43,7 @@ def test_a_job_is_submitted_seen_read_and_cancelled(user: SlurmUser) -> None:
 
 
 def test_every_argument_arrives_as_it_was_given(user: SlurmUser) -> None:
-    words = [
-        "a b",
-        "it's",
-        'say "x"',
-        "$HOME",
-        "`id`",
-        "*",
-        "\\n",
-        "",
-        "line\nbreak",
-        "ü",
-        "@ID@",
-        "-x",
-    ]
+    words = [*ODD_WORDS, "@ID@", "-x"]
     script = "import json, sys; print(json.dumps(sys.argv[1:]))"
     flags = ["--num_gpus", "0", "--wait", "--env", 'ODD=a\'b "$x" \n`c`']
     user.submit("words", *flags, "--", "python3", "-c", script, *words)

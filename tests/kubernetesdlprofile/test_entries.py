@@ -18,24 +18,21 @@ from kubernetesdlprofile.entries import EntrySender
 from scheduler.relay import entries as relay_entries
 from tests.kubernetesdlprofile.conftest import JOB_ID, Environment, Run, Start
 from tests.kubernetesdlprofile.test_snippets import OPEN_NAMES, SNIPPETS
-from tests.relay.beside import Beside
+from tests.relay.beside import Beside, hearing, receiving
 from tests.relay.receiver import TOKEN, Receiver
 from tests.support import eventually
 
 
 @pytest.fixture
 def receiver(tmp_path: Path) -> Iterator[Receiver]:
-    made = Receiver(tmp_path).start()
-    yield made
-    made.kill()
+    with receiving(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
 def beside(tmp_path: Path, receiver: Receiver) -> Iterator[Beside]:
-    """A relay that can hear, but is not started yet."""
-    made = Beside(tmp_path / "job" / "1", receiver.url, linger_seconds=60.0)
-    yield made
-    made.close()
+    with hearing(tmp_path, receiver) as made:
+        yield made
 
 
 @pytest.fixture

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 from scheduler.clusters.local.relay_start import bind, spawn
-from tests.relay.receiver import TOKEN
+from tests.relay.receiver import TOKEN, Receiver
 
 
 class Beside:
@@ -65,3 +67,18 @@ class Beside:
     def _reap(self) -> int:
         _, status = os.waitpid(self.pid, 0)
         return os.waitstatus_to_exitcode(status)
+
+
+@contextmanager
+def receiving(folder: Path) -> Iterator[Receiver]:
+    made = Receiver(folder).start()
+    yield made
+    made.kill()
+
+
+@contextmanager
+def hearing(folder: Path, receiver: Receiver) -> Iterator[Beside]:
+    """A relay that can hear, but is not started yet."""
+    made = Beside(folder / "job" / "1", receiver.url, linger_seconds=60.0)
+    yield made
+    made.close()

@@ -5,20 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.relay.beside import Beside
+from tests.relay.beside import Beside, hearing, receiving
 from tests.relay.receiver import Receiver
 
 
 @pytest.fixture
 def receiver(tmp_path: Path) -> Iterator[Receiver]:
-    made = Receiver(tmp_path).start()
-    yield made
-    made.kill()
+    with receiving(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
 def beside(tmp_path: Path, receiver: Receiver) -> Iterator[Beside]:
-    """It can hear, but is not started yet."""
-    made = Beside(tmp_path / "job" / "1", receiver.url, linger_seconds=60.0)
-    yield made
-    made.close()
+    with hearing(tmp_path, receiver) as made:
+        yield made
