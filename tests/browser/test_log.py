@@ -22,10 +22,11 @@ def rows(person: Visitor) -> list[str]:
     return person.page.locator(".log .row").all_inner_texts()
 
 
-def scroll_up_to(person: Visitor, line: str) -> bool:
-    """More is loaded when what is loaded comes to its beginning."""
+def scroll_up_to(person: Visitor, words: str) -> bool:
+    """More is loaded when what is loaded comes to its beginning. Only rows near the visible ones are
+    drawn, so a row is not there only because the one below it is."""
     person.page.locator(".log").evaluate("(box) => { box.scrollTop -= 5000; }")
-    return line in rows(person)
+    return any(words in row for row in rows(person))
 
 
 def test_a_log_is_followed_and_no_line_is_lost_or_doubled(site: Site) -> None:
@@ -79,8 +80,7 @@ def test_a_gigabyte_is_shown_from_its_end_from_its_beginning_and_found_in(site: 
     person.sees("early 10000")
     person.page.get_by_role("button", name="End", exact=True).click()
     person.sees("late 19999")
-    eventually(lambda: scroll_up_to(person, "late 5"))
-    person.sees("bytes were not kept")
+    eventually(lambda: scroll_up_to(person, "bytes were not kept"))
     numbers = [int(row.removeprefix("late ")) for row in rows(person) if row.startswith("late ")]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 

@@ -62,7 +62,7 @@ def test_the_variables_are_those_that_a_daemon_sets(tmp_path: Path) -> None:
         daemon.end()
     by_daemon = json.loads(logged.stdout.splitlines()[0])
     own = {f"KUBEPROFILER_{name}" for name in ("SERVER", "HTTP", "TOKEN", "LAST_WORDS")}
-    own |= {"USER", "LOGNAME"}  # this shell's are kept, and a test may have none
+    own |= {"USER", "LOGNAME", "SHELL"}  # this shell's are kept, and a test may have none
     empty = {name for name, value in by_daemon.items() if not value}
     assert by_daemon.keys() - here.keys() - empty <= own
     for name in ("NUM_GPUS", "NUM_NODES", "RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES"):
