@@ -23,8 +23,8 @@ def rows(person: Visitor) -> list[str]:
 
 
 def scroll_up_to(person: Visitor, words: str) -> bool:
-    """More is loaded when what is loaded comes to its beginning. Only rows near the visible ones are
-    drawn, so a row is not there only because the one below it is."""
+    """More is loaded when what is loaded comes to its beginning. Only rows near the visible ones
+    are drawn, so a row is not there only because the one below it is."""
     person.page.locator(".log").evaluate("(box) => { box.scrollTop -= 5000; }")
     return any(words in row for row in rows(person))
 
