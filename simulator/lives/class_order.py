@@ -77,7 +77,8 @@ class ReasonTexts(RuleChecker):
                 return beside and len(free) == _count(why.free) < job.spec.gpus_min
             case Waiting.MEMORY:
                 there = {key for id in _ids(why.jobs) for key in _gpu_keys(view.jobs.get(id))}
-                return not any(self._fits(job, key, view, gpus) for key in there or gpus)
+                fits = sum(self._fits(job, key, view, gpus) for key in there or gpus)
+                return fits < max(1, job.spec.gpus_min)
         return True
 
     def _is_beside(self, why: Reason, key: GpuKey, view: View) -> bool:

@@ -157,6 +157,14 @@ def _with_growing_jobs(options: LifeOptions) -> LifeOptions:
     return replace(options, nodes=nodes, truths=truths, faults=faults)
 
 
+def _with_memory(options: LifeOptions) -> LifeOptions:
+    """A job that follows others may end in the step of its submission. A daemon remembers it for
+    longer than a second submission can be on its way, so these lives forget nothing at once."""
+    if not any(truth.spec.after for truth in options.truths):
+        return options
+    return replace(options, rules=replace(options.rules, remember_seconds=60.0))
+
+
 def live(
     seed: int,
     jobs: int = 10,
@@ -168,7 +176,7 @@ def live(
     `advice`: which waiting jobs have their remedies checked."""
     started = time.perf_counter()
     rng = random.Random(seed)
-    options = _with_growing_jobs(draw_options(seed, jobs, rng, policy))
+    options = _with_memory(_with_growing_jobs(draw_options(seed, jobs, rng, policy)))
     if tell:
         for line in options.lines():
             tell(line)

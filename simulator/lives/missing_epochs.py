@@ -18,6 +18,7 @@ class MissingEpochs(Checker):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.resumed: set[RunKey] = set()  # runs that are known to have begun with too little
+        self.asked: set[RunKey] = set()  # runs whose first question was answered
         self.ended: dict[str, int | None] = {}  # the epochs that the story says were trained
 
     def on_fact(self, fact: Fact) -> None:
@@ -45,8 +46,11 @@ class MissingEpochs(Checker):
         run = self.world.runs.get(key)
         if run is None or run.truth.ranks > 1 or run.lacks is None:
             return
-        said = key in self.resumed
-        self.require(_lacks(run) == said, key, "began with", run.lacks, "missing epochs")
+        if epoch == run.first:
+            self.asked.add(key)
+        if key in self.resumed or key in self.asked:  # else what it began with may be lost
+            said = key in self.resumed
+            self.require(_lacks(run) == said, key, "began with", run.lacks, "missing epochs")
 
     def on_step(self, before: View, after: View) -> None:
         for job, old in changed_jobs(before, after):
