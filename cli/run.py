@@ -11,19 +11,16 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from cli import command, notes, run_flags
+from cli import command, notes, run_flags, waiting
 from cli.command import Parser, UsageError, note, say
 from cli.connection import Connection, connect, is_here, is_local
 from cli.contexts.registry import in_registry
-from cli.terminal import ProgressLine
 from scheduler.presentation import views
 from scheduler.presentation.outlook import end_forecast, start_forecast
 from scheduler.presentation.records import job as job_record
 from scheduler.presentation.records import pairs
 from scheduler.presentation.render import printable
 from scheduler.v1 import scheduler_pb2 as pb
-
-CANCELED = 143  # as a shell gives it for a program that was ended by SIGTERM
 
 ABOUT = """\
 Submit a training job. Its id is printed as soon as the job is safely on disk.
@@ -132,7 +129,7 @@ def submit(options: argparse.Namespace) -> int:
         _say_what_would_run(reply, request.spec, options.output)
         return 0
     say_id(reply, options.output)
-    return _wait(client, reply.job.id) if options.wait else 0
+    return waiting.wait_for_job(client, reply.job.id) if options.wait else 0
 
 
 def add_package(client: Connection, asked: pb.JobSpec, options: argparse.Namespace) -> None:
@@ -374,37 +371,3 @@ def _what_would_happen(job: pb.Job) -> Iterator[tuple[str, str]]:
 
 def _compact_json(words: list[str]) -> str:
     return json.dumps(words, separators=(",", ":"), ensure_ascii=False)
-
-
-def _wait(client: Connection, job_id: str) -> int:
-    """Waits until the job ends. ^C ends only the waiting, not the job."""
-    shown = ProgressLine(sys.stderr)
-    try:
-        job = _wait_for_end(client, job_id, shown)
-    finally:
-        shown.clear()
-    if views.finished_plainly(job):
-        return 0
-    told = views.failure(client.get_job(job_id).job if job.HasField("exit_code") else job)
-    note(printable(f"run-scheduler: {job.spec.name}: {job.state}: {told}"))
-    if job.state == "CANCELED":
-        return CANCELED
-    return 0 if job.state == "FINISHED" else job.exit_code or 1
-
-
-def _wait_for_end(client: Connection, job_id: str, shown: ProgressLine) -> pb.Job:
-
-    def lost() -> None:
-        shown.clear()
-        note(
-            f"run-scheduler: lost the connection to {client.server};"
-            " the job is not affected; waiting for the scheduler"
-        )
-
-    request = pb.ListJobsRequest(jobs=[job_id], all_users=True)
-    for reply in client.watch_jobs(request, lost):
-        for job in reply.jobs:
-            shown.draw(views.progress(job))
-            if job.HasField("ended_at"):
-                return job
-    raise AssertionError("a watch never ends")

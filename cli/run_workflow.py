@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cli import command, run, sweep
+from cli import command, run, waiting
 from cli.command import Parser, UsageError, note, say
 from cli.connection import connect
 from scheduler.presentation.render import printable
@@ -133,8 +133,8 @@ def submit(options: argparse.Namespace) -> int:
     note(f"{len(jobs)} jobs; scheduler-state --label {WORKFLOW}={made.name}")
     if not options.wait:
         return 0
-    sent, by = sweep.Sweep(made.name, request, ()), "scheduler-run-workflow"
-    return sweep.wait(client, sent, WORKFLOW, by, may_skip=True)
+    by = "scheduler-run-workflow"
+    return waiting.wait_for_jobs(client, (WORKFLOW, made.name), ids.values(), by, may_skip=True)
 
 
 def tree(after: Mapping[str, Mapping[str, str]]) -> Iterator[str]:

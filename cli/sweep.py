@@ -16,21 +16,17 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cli import command, run, spec_file, spec_function
+from cli import command, run, spec_file, spec_function, waiting
 from cli.command import UsageError, note, say
 from cli.connection import Connection, connect
 from cli.run import say_notes, secret_values
 from cli.run_flags import ASKED_ABOVE, JOBS_MAX, REPEAT
-from cli.terminal import ProgressLine
-from scheduler.presentation import views
 from scheduler.presentation.render import printable
 from scheduler.v1 import scheduler_pb2 as pb
 
 LABEL = "sweep"
 VALUES = "SWEEP_VALUES"  # the variable of each job that has its values, as JSON
-BYTES_MAX = 2**20  # the scheduler takes no more at once,
-WAITED_MAX = 1000  # nor lists more jobs
-FAILURES_SHOWN = 10
+BYTES_MAX = 2**20  # the scheduler takes no more at once
 
 _RANGE = re.compile(r"[-+0-9.e]*[0-9]\.\.[-+0-9.e]+(:log)?", re.ASCII)
 
@@ -244,7 +240,9 @@ def _submit(client: Connection, made: Sweep, options: argparse.Namespace) -> int
         note(f"would submit {count}, which {'was' if len(made.ids) == 1 else 'were all'} checked")
         return 0
     note(f"sweep {made.label}: {count}; scheduler-state --label {LABEL}={made.label}")
-    return wait(client, made) if options.wait else 0
+    if not options.wait:
+        return 0
+    return waiting.wait_for_jobs(client, (LABEL, made.label), made.ids, "run-scheduler")
 
 
 def _record(made: Sweep, reply: pb.SubmitManyReply, dry_run: bool) -> dict[str, object]:
@@ -257,39 +255,3 @@ def _record(made: Sweep, reply: pb.SubmitManyReply, dry_run: bool) -> dict[str, 
             job["values"] = dict(made.values[number])
         jobs.append(job)
     return {"sweep": made.label, "jobs": jobs, "notes": list(reply.notes)}
-
-
-def wait(
-    client: Connection,
-    made: Sweep,
-    key: str = LABEL,
-    by: str = "run-scheduler",
-    may_skip: bool = False,
-) -> int:
-    """Waits until all jobs have ended. ^C ends only the waiting. `may_skip`: a job that is skipped
-    is no failure."""
-    shown, ended = ProgressLine(sys.stderr), dict[str, pb.Job]()
-    label = [pb.KeyValue(key=key, value=made.label)]
-    request = pb.ListJobsRequest(labels=label, limit=WAITED_MAX, brief=True)
-    ids = set(made.ids)
-
-    def lost() -> None:
-        shown.clear()
-        note(f"{by}: lost the connection to {client.server}; the jobs are not affected")
-
-    try:
-        for reply in client.watch_jobs(request, lost):
-            jobs = [job for job in reply.jobs if job.id in ids]
-            ended |= {job.id: job for job in jobs if job.HasField("ended_at")}
-            running = sum(job.state in ("RUNNING", "STOPPING") for job in jobs)
-            shown.draw(f"{len(ended)} of {len(ids)} have ended, {running} run")
-            if len(ended) == len(ids):
-                break
-    finally:
-        shown.clear()
-    failed = [job for job in ended.values() if job.state != "FINISHED"]
-    for job in failed[:FAILURES_SHOWN]:
-        note(printable(f"{by}: {job.spec.name}: {job.state}: {views.failure(job)}"))
-    if len(failed) > FAILURES_SHOWN:
-        note(f"{by}: {len(failed) - FAILURES_SHOWN} more have not finished")
-    return 1 if any(job.state != "SKIPPED" or not may_skip for job in failed) else 0

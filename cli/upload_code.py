@@ -83,5 +83,6 @@ def _list(options: argparse.Namespace) -> int:
         say(f"+ {printable(path):<{width}}  {printable(rule)}")
     for path, rule in sorted(chosen.left_out.items()):
         say(f"- {printable(path):<{width}}  {printable(rule)}")
-    note(f"{package.id} would have {len(package.entries)} files, {package.size:,} bytes")
+    files = f"{len(package.entries)} file{'s' * (len(package.entries) != 1)}"
+    note(f"{package.id} would have {files}, {package.size:,} bytes")
     return 0

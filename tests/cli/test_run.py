@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,7 @@ from cli import run
 from cli.command import UsageError
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.cli.conftest import Command
-from tests.cli.test_logs import write
 from tests.serving import Serving, by
-from tests.support import eventually
 
 UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\n"
 
@@ -199,65 +196,6 @@ def test_a_refusal_is_reported_in_one_line(
     assert done.err.startswith(f"run-scheduler: {told}")
     assert done.err.count("\n") == 1
     assert not server.scheduler.view.jobs
-
-
-# --- waiting ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("status", "exit_code"), [(0, 0), (7, 7)])
-def test_waiting_ends_with_the_exit_code_of_the_job(
-    status: int, exit_code: int, server: Serving, command: Command
-) -> None:
-    def end_it() -> None:
-        eventually(lambda: server.scheduler.view.jobs)
-        (job_id,) = server.scheduler.view.jobs
-        eventually(lambda: server.job(job_id).run)
-        write(server, job_id, 1, "Traceback (most recent call last):\n  x\nValueError: \x1b no\n")
-        server.cluster.end(job_id, 1, status)
-
-    with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(end_it)
-        done = command("run-scheduler", "--wait", "demo", "--", "ls")
-        ended.result()
-    assert done.exit_code == exit_code
-    assert re.fullmatch(UUID4, done.out)
-    failure = "run-scheduler: demo: FAILED: exit code 7; its log: ValueError: \ufffd no\n"
-    assert (failure in done.err) == (exit_code == 7)
-
-
-def test_waiting_says_what_is_to_be_known_of_a_job_that_has_finished(
-    server: Serving, command: Command
-) -> None:
-    def end_it() -> None:
-        eventually(lambda: server.scheduler.view.jobs)
-        (job_id,) = server.scheduler.view.jobs
-        eventually(lambda: server.job(job_id).run)
-        server.cluster.end(job_id, 1, 0)
-
-    with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(end_it)
-        done = command("run-scheduler", "--wait", "--max_epochs", "6", "demo", "--", "ls")
-        ended.result()
-    assert done.exit_code == 0
-    told = "run-scheduler: demo: FINISHED: finished, but reported none of its 6 epochs\n"
-    assert told in done.err
-
-
-def test_waiting_for_a_job_that_is_cancelled_ends_with_exit_code_143(
-    server: Serving, command: Command
-) -> None:
-    def cancel_it() -> None:
-        eventually(lambda: server.scheduler.view.jobs)
-        (job_id,) = server.scheduler.view.jobs
-        request = pb.CancelJobRequest(job=job_id)
-        server.people.CancelJob(request, metadata=by("ada"), timeout=10)
-
-    with ThreadPoolExecutor(1) as pool:
-        cancelled = pool.submit(cancel_it)
-        done = command("run-scheduler", "--wait", "--hold", "demo", "--", "ls")
-        cancelled.result()
-    assert done.exit_code == 143
-    assert "run-scheduler: demo: CANCELED" in done.err
 
 
 # --- what would happen --------------------------------------------------------------------------
