@@ -22,7 +22,7 @@ class PortForwarding:
 
     def __init__(self, client: Connection, job: str, ports: Sequence[tuple[int, int]]) -> None:
         """`ports`: of the job, and of this machine; 0: any that is free."""
-        self.used_at = time.monotonic()  # when a connection began or ended last
+        self.used_at = time.monotonic()  # when a connection last began, brought data, or ended
         self._client, self._job = client, job
         self._listening = ExitStack()
         self._listeners = [(port, self._listen(local)) for port, local in ports]
@@ -65,6 +65,7 @@ class PortForwarding:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 for reply in self._client.visit(_requests(self._job, port, accepted)):
+                    self.used_at = time.monotonic()
                     if reply.data:
                         accepted.sendall(reply.data)
                     if reply.end:

@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
+from cli import connect, tensorboard
 from tests.clients.tracked_job import python_with
 from tests.support import BIN, DEADLINE_SECONDS, Daemon, eventually
 
@@ -94,6 +95,24 @@ def test_it_ends_when_its_user_has_seen_enough(daemon: Daemon, tmp_path: Path) -
         assert shown.stdout.readline()
         shown.send_signal(signal.SIGINT)
         assert shown.wait(DEADLINE_SECONDS) == 130
+    eventually(lambda: not _boards())
+    daemon.wait_state(dbg="RUNNING")
+
+
+def test_it_ends_when_nobody_looks(
+    daemon: Daemon,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tensorboard, "IDLE_SECONDS", 0.0)  # otherwise as long as a night
+    monkeypatch.setattr(tensorboard, "LOOK_SECONDS", 0.0)
+    monkeypatch.setenv("SCHEDULER_SERVER", daemon.address)
+    _submit(daemon, tmp_path, python_with("tensorboard", "tensorboardX"))
+    assert connect.main(["dbg", "--tensorboard"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("http://127.0.0.1:")
+    assert "nobody has looked at it for 12 hours: it is ended" in shown.err
     eventually(lambda: not _boards())
     daemon.wait_state(dbg="RUNNING")
 

@@ -17,6 +17,8 @@ import grpc
 import psutil
 import pytest
 
+from cli.client import Client
+from cli.port_forwarding import PortForwarding
 from scheduler.api.visits import SHELLS_OF_USER
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc
@@ -533,6 +535,36 @@ def test_ports_are_forwarded_with_several_connections_each(daemon: Daemon) -> No
         assert process.wait(DEADLINE_SECONDS) == 1
         assert process.stderr
         assert b"has ended: it is CANCELED" in process.stderr.read()
+
+
+ECHO_PARTS = (
+    "from socket import *; s = create_server(('127.0.0.1', PORT)).accept()[0]; "
+    "[s.sendall(s.recv(100)) for _ in iter(int, 1)]"
+)
+
+
+def test_a_connection_is_in_use_as_long_as_it_brings_data(daemon: Daemon) -> None:
+    there = free_port()
+    words = ("python3", "-c", ECHO_PARTS.replace("PORT", str(there)))
+    daemon.submit("--no_tracking", "echoes", "--", *words)
+    daemon.wait_state(echoes="RUNNING")
+    with PortForwarding(Client(daemon.address), "echoes", [(there, 0)]) as forwarding:
+        address = ("127.0.0.1", forwarding.ports[0][1])
+        made = socket.socket()
+
+        def is_open() -> bool:
+            nonlocal made
+            made.close()
+            made = socket.create_connection(address, DEADLINE_SECONDS)
+            made.sendall(b"a")
+            return made.recv(1) == b"a"
+
+        eventually(is_open)
+        with made:
+            before = forwarding.used_at
+            made.sendall(b"b")
+            assert made.recv(1) == b"b"
+            assert forwarding.used_at > before
 
 
 def test_a_port_without_a_server_is_named(daemon: Daemon) -> None:
