@@ -63,8 +63,9 @@ def parser() -> Parser:
     group.add_argument("--yes", action="store_true", help="delete without asking")
     group = this.add_argument_group("keys of a new context; all flags of run-scheduler, and")
     for key in keys.of_contexts().values():
+        flags = key.action.option_strings if key.action else ()
         group.add_argument(
-            f"--{key.name}",
+            *dict.fromkeys((f"--{key.name}", *flags)),
             metavar=_metavar(key),
             dest=f"{KEY}{key.name}",
             action="append",

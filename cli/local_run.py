@@ -21,6 +21,7 @@ from scheduler.clusters import environment, library_renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, Paths
 from scheduler.core import admission
 from scheduler.core.errors import Rejected
+from scheduler.core.job_volumes import NO_CLAIM, parse_all
 from scheduler.core.model import Gpu, JobId, JobSpec, Launch, Share
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -34,7 +35,13 @@ def run(request: pb.SubmitRequest) -> int:
     home = Path(FOLDER).expanduser()
     folder = home / "local" / request.job_id
     data = Path("/data") if Path("/data").is_dir() else Path("~/datasets").expanduser()
-    paths = Paths(spec.custom_dir, spec.snapshots_dir or str(home / "snapshots"), str(data))
+    volumes = {each.path: each.source for each in parse_all(spec.volumes)}
+    paths = Paths(
+        spec.custom_dir,
+        spec.snapshots_dir or str(home / "snapshots"),
+        volumes.get("/data", str(data)),
+        volumes=tuple(volumes.items()),
+    )
     variables = {
         **os.environ,
         **_environment(request.job_id, spec, paths),
@@ -63,6 +70,9 @@ def _checked(message: pb.JobSpec) -> JobSpec:
         admission.check(spec, RESERVED_ENVIRONMENT)
     except Rejected as error:
         raise UsageError(str(error)) from None
+    for volume in parse_all(spec.volumes):
+        if not volume.is_folder:
+            raise CommandError(f"--local: {volume}: {NO_CLAIM.format(volume.source)}", REFUSED)
     return spec
 
 

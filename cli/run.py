@@ -195,6 +195,7 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
         labels=_key_values(options.label),
         held=options.hold,
         folders=_key_values(options.folder),
+        volumes=[_volume(text) for text in options.volumes],
         directory=directory,
         exported=_key_values(exported),
         secrets=[text.partition("=")[0] for text in options.secret],
@@ -311,6 +312,12 @@ def _key_values(pairs: list[tuple[str, str]]) -> list[pb.KeyValue]:
 def _absolute(folder: str | None) -> str:
     """The daemon runs in another folder, so `.` would mean something else there."""
     return str(Path(folder).expanduser().absolute()) if folder else ""
+
+
+def _volume(text: str) -> str:
+    """A folder of this machine becomes absolute; anything else stays."""
+    source, colon, rest = text.partition(":")
+    return f"{_absolute(source)}{colon}{rest}" if source.startswith((".", "~")) else text
 
 
 # --- the answer ---------------------------------------------------------------------------------

@@ -61,6 +61,15 @@ def add_what(group: argparse._ArgumentGroup) -> None:
     )
     add_include(group)
     group.add_argument(
+        "--volume",
+        dest="volumes",
+        metavar="SRC:DST[:ro]",
+        action="append",
+        default=[],
+        help="the job sees the folder SRC of the machine on which it runs, or the claim SRC of its "
+        "cluster, at DST; ro: and cannot change it; may be repeated",
+    )
+    group.add_argument(
         "--snapshots_dir",
         metavar="DIR",
         help="folder for checkpoints; the job sees it as /snapshots",

@@ -48,6 +48,7 @@ _OWN = (
     ("registry_url", TEXT, "registry of images that name none, such as https://jfrog.com"),
     ("resources", TEXT, 'what a job gets, such as "gpu=2 time=4h"'),
     ("tags", LIST, "labels NAME=true of its jobs"),
+    ("namespace", TEXT, argparse.SUPPRESS),  # refused, with what to set instead
     ("slurm", MAPPING, "settings of a context of type slurm: host, partition, account and more"),
 )
 
@@ -119,6 +120,10 @@ def _check_own(name: str, text: str) -> None:
             address(text)
         except UsageError:
             raise ValueError(f"{text!r} is not HOST:PORT") from None
+    if name == "namespace":
+        raise ValueError(
+            f"{text!r} cannot be chosen here: an admin gives projects their namespaces; set project"
+        )
     if name == "registry_url":
         registry(text)
     if name == "resources":

@@ -96,6 +96,10 @@ def _refuse(spec: pb.JobSpec) -> None:
     for given, flag in ((spec.prune, "--prune"), (spec.code, "--code"), (spec.folders, "--folder")):
         if given:
             raise _refused(f"{flag} needs a scheduler, and is not possible on Slurm")
+    if spec.volumes:
+        raise _refused(
+            "--volume: jobs on Slurm see the paths of their nodes: give the program the path itself"
+        )
     if spec.ports:
         raise _refused("--port_mapping: Slurm does not map ports; processes bind the node's own")
     if spec.after:

@@ -43,7 +43,7 @@ _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 _CONVERTED = (
     *("name", "user", "command", "args", "labels", "env", "ports", "gpus_min", "gpus_max"),
     *("memory_mib", "shareable", "hours_estimate", "exported", "secrets"),
-    *("time_limit_seconds", "folders", "after"),
+    *("time_limit_seconds", "folders", "after", "volumes"),
 )
 _COPIED = tuple(
     field.name
@@ -80,6 +80,7 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
         folders=pairs(message.folders),
         time_limit_seconds=message.time_limit_seconds,
         after=tuple(map(_after, message.after)),
+        volumes=tuple(message.volumes),
         ports=tuple((port.host, port.container) for port in message.ports),
         gpus_min=gpus_min,
         gpus_max=gpus_max,
@@ -286,6 +287,7 @@ def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
         exported=_variables(spec.exported, private),
         secrets=spec.secrets,
         folders=pair_messages(spec.folders),
+        volumes=spec.volumes,
         time_limit_seconds=spec.time_limit_seconds or None,
         after=_after_messages(spec.after),
         ports=[pb.PortMapping(host=host, container=container) for host, container in spec.ports],

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from scheduler.clusters.process_per_gpu import one_for_each_gpu
 from scheduler.core.errors import Impossible
+from scheduler.core.job_volumes import is_below, parse_all
 from scheduler.core.model import PRETENDED, Gpu, JobSpec, Launch
 
 # Only the scheduler sets these; a submission that names one is refused. A job may set all others.
@@ -65,6 +66,7 @@ class Paths:
     snapshots: str = "/snapshots"
     data: str = "/data"
     code: str = "/code"  # only of a job with a package
+    volumes: tuple[tuple[str, str], ...] = ()  # where the job looks for each, and where it is
 
 
 def environment(
@@ -175,8 +177,8 @@ def command(spec: JobSpec, paths: Paths) -> list[str]:
     """Returns the command line to execute. Every argument stays as it was given, even if a shell
     starts a process for each GPU.
 
-    /custom, /snapshots and /data are replaced where an argument begins with one of them, or where
-    the value of an option does, as in `--data_dir=/data/cifar`.
+    /custom, /snapshots, /data and volumes that are elsewhere are replaced where an argument begins
+    with one of them, or where the value of an option does, as in `--data_dir=/data/cifar`.
     """
     words = plain_command(spec, paths)
     return one_for_each_gpu(words) if spec.process_per_gpu else words
@@ -201,6 +203,12 @@ def notes(spec: JobSpec, paths: Paths, old_snapshots: bool = True) -> list[str]:
     for name, path in _folders(paths).items():
         if name != path and (spec.code or name != "/code"):
             lines.append(f"{name} is {path}")
+    shown = dict(paths.volumes)
+    lines += [
+        f"{volume}: the job can change it: only a daemon of root mounts folders"
+        for volume in parse_all(spec.volumes)
+        if volume.read_only and shown[volume.path] != volume.path
+    ]
     if not (paths.custom or spec.code):
         lines.append("/custom is not available: no custom_dir was given")
     if spec.ports:
@@ -212,15 +220,18 @@ def notes(spec: JobSpec, paths: Paths, old_snapshots: bool = True) -> list[str]:
 def _folders(paths: Paths) -> dict[str, str]:
     folders = {"/custom": paths.custom, "/snapshots": paths.snapshots, "/data": paths.data}
     folders["/code"] = paths.code
-    return {name: path for name, path in folders.items() if path}
+    return {name: path for name, path in folders.items() if path} | dict(paths.volumes)
 
 
 def replace_folder(word: str, paths: Paths) -> str:
     folders = _folders(paths)
-    match = re.match(r"(-[^=\s]*=)?(/[a-z]+)(?=/|$)", word)
-    if match is None or match[2] not in folders:
-        return word
-    return (match[1] or "") + folders[match[2]] + word[match.end() :]
+    option = re.match(r"(?:-[^=\s]*=)?", word)
+    assert option is not None  # it may be empty
+    path = word[option.end() :]
+    for folder in sorted(folders, key=len, reverse=True):
+        if is_below(path, folder):
+            return option[0] + folders[folder] + path[len(folder) :]
+    return word
 
 
 def _backend(own: Sequence[Gpu]) -> str:

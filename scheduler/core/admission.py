@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
+from scheduler.core import job_volumes
 from scheduler.core.errors import Impossible, Rejected
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import Gpu, Job, JobId, JobSpec, Node, Rules
@@ -68,6 +69,7 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
     _environment("--export", spec.exported, reserved)
     _secrets(spec, reserved)
     _code(spec)
+    _volumes(spec)
     _labels(spec.labels)
     _sweep(spec)
     _size(spec)
@@ -281,6 +283,20 @@ def _code(spec: JobSpec) -> None:
     _once("--folder", (name for name, _ in spec.folders), "{} is given twice")
 
 
+def _volumes(spec: JobSpec) -> None:
+    check_length("--volume", spec.volumes)
+    places = [spec.storage.rstrip("/")] if spec.storage else []
+    for text in spec.volumes:
+        check_text("--volume", text, least=1, most=2 * _PATH_MAX)
+        try:
+            volume = job_volumes.parse(text)
+        except ValueError as error:
+            raise Rejected(f"--volume {quote(text)}: {error}") from None
+        if volume.path in places:
+            raise Rejected(f"--volume {quote(text)}: something else is at {volume.path} already")
+        places.append(volume.path)
+
+
 def _labels(labels: Sequence[tuple[str, str]]) -> None:
     check_length("--label", labels)
     rule = "at most 63 letters, digits, '-', '_' and '.', and a letter or digit at both ends"
@@ -321,7 +337,8 @@ def spec_bytes(spec: JobSpec) -> int:
         *(spec.script_path, spec.custom_dir, spec.snapshots_dir, spec.directory, spec.code),
     )
     return sum(
-        len(text.encode()) for text in (*texts, *spec.command, *spec.args, *spec.secrets, *pairs)
+        len(text.encode())
+        for text in (*texts, *spec.command, *spec.args, *spec.secrets, *spec.volumes, *pairs)
     )
 
 

@@ -162,6 +162,7 @@ class JobSpec:
     code: str = ""  # the id of the package that it sees as /code; empty: none
     folders: tuple[tuple[str, str], ...] = ()  # links in /code, each with where it leads
     after: tuple[After, ...] = ()  # it starts only when all of these hold: see dependencies.py
+    volumes: tuple[str, ...] = ()  # SRC:DST[:ro]: see job_volumes.py
 
 
 @dataclass(frozen=True, slots=True, order=True)

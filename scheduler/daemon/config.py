@@ -90,6 +90,7 @@ class KubernetesSettings:
     custom: str = ""
     snapshots: str = ""
     data: str = ""
+    volumes: tuple[str, ...] = ()
     storage_claim: str = ""
     storage_class: str = ""
     storage_access: Literal["ReadWriteMany", "ReadWriteOnce"] = "ReadWriteMany"

@@ -26,12 +26,13 @@ from scheduler.clusters.kubernetes.host_ports import AllowedPorts
 from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests, notes, rank_environment
 from scheduler.clusters.kubernetes.relay_sidecar import RelayTemplate
 from scheduler.clusters.kubernetes.usage import ClusterWithUsage
-from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource
+from scheduler.clusters.kubernetes.volumes import PATHS, AllowedVolume, VolumeSource
 from scheduler.clusters.local.cluster import LocalCluster, Tracking
 from scheduler.clusters.local.left_relays import LeftRelays
 from scheduler.clusters.local.port_visit import PortVisit, is_connected
 from scheduler.clusters.local.shells import ShellVisit
 from scheduler.core.errors import ConfigError, Forbidden, Impossible, NotRunning
+from scheduler.core.job_volumes import Volume, parse_all
 from scheduler.core.model import GpuKey, JobId, JobSpec, Node, RunKey, Time
 from scheduler.daemon.config import Config, listen_address
 from scheduler.gpus.usage import Usage
@@ -171,14 +172,21 @@ class KubernetesTarget:
 
     def prepare(self, specs: Iterable[JobSpec], dry_run: bool) -> None:
         wanted: dict[str, str] = {}  # the size for each namespace
+        claims: dict[tuple[str, str], Volume] = {}  # that must be there, by namespace and name
         for spec in specs:
             project = self.shape.projects.get(spec.project)
             if project and project.users and spec.user not in project.users:
                 raise Forbidden(f"--project {spec.project}: {spec.user} is not among its users")
-            if spec.storage:
-                wanted.setdefault(self.shape.namespace_of(spec), spec.storage_size)
+            namespace, own = self.shape.namespace_of(spec), self.shape.storage_claim
+            given = [volume for volume in parse_all(spec.volumes) if not volume.is_folder]
+            claims |= {(namespace, volume.claim): volume for volume in given}
+            if spec.storage or any(volume.claim == own for volume in given):
+                wanted.setdefault(namespace, spec.storage_size)
         for namespace, size in wanted.items():
             self.storage.ensure(namespace, size, dry_run)
+            claims.pop((namespace, self.shape.storage_claim), None)
+        for (namespace, _), volume in claims.items():
+            self.storage.check(namespace, volume)
 
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
         named = spec.registry_secret
@@ -424,6 +432,7 @@ def shape_of(config: Config) -> PodTemplate:
         library=_library(config),
         relay=_relay(config),
         code_image=wanted.code_image,
+        volumes=_allowed_volumes(wanted.volumes),
     )
 
 
@@ -464,6 +473,13 @@ def _place(key: str, text: str) -> VolumeSource:
         return VolumeSource.parse(text)
     except ValueError as error:
         raise ConfigError(f"kubernetes.{key}: {error}") from error
+
+
+def _allowed_volumes(texts: Iterable[str]) -> tuple[AllowedVolume, ...]:
+    try:
+        return tuple(map(AllowedVolume.parse, texts))
+    except ValueError as error:
+        raise ConfigError(f"kubernetes.volumes: {error}") from error
 
 
 def _allowed_ports(text: str) -> AllowedPorts:

@@ -20,6 +20,7 @@ from scheduler.clusters.kubernetes.permissions import (
     FOR_MIXED_NODES,
     FOR_STORAGE,
     FOR_THE_LEASE,
+    FOR_VOLUMES,
     IN_CLUSTER,
     IN_NAMESPACE,
     Rule,
@@ -161,7 +162,9 @@ def needed(
     """Returns the permissions that a daemon with these settings and nodes needs, by namespace; ""
     is the cluster."""
     wanted = config.kubernetes
-    in_each = (*IN_NAMESPACE, *(FOR_STORAGE if wanted.storage_claim else ()))
+    claims = any(volume.startswith("pvc:") for volume in wanted.volumes)
+    further = FOR_STORAGE if wanted.storage_claim else FOR_VOLUMES if claims else ()
+    in_each = (*IN_NAMESPACE, *further)
     rules: dict[str, Sequence[Rule]] = dict.fromkeys(spaces, in_each)
     rules[wanted.namespace] = [*in_each, *FOR_THE_LEASE]
     rules[""] = list(IN_CLUSTER)

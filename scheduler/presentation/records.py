@@ -172,6 +172,7 @@ def spec_of(spec: pb.JobSpec) -> Record:
         "registry_secret": spec.registry_secret,
         "code": spec.code,
         "folders": pairs(spec.folders),
+        "volumes": list(spec.volumes),
         "process_per_gpu": spec.process_per_gpu,
         "held": spec.held,
         "directory": spec.directory,

@@ -254,6 +254,8 @@ def options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
         yield "--secret", name
     for name, source in pairs(spec.folders).items():
         yield "--folder", f"{name}={source}"
+    for volume in spec.volumes:
+        yield "--volume", volume
     if spec.exported:
         yield "--export", ",".join(pair.key for pair in spec.exported)
     if spec.ports:

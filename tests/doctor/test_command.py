@@ -13,6 +13,7 @@ from scheduler.clusters.kubernetes.permissions import (
     FOR_MIXED_NODES,
     FOR_STORAGE,
     FOR_THE_LEASE,
+    FOR_VOLUMES,
     IN_CLUSTER,
     IN_NAMESPACE,
 )
@@ -31,6 +32,10 @@ def test_what_is_needed_follows_from_the_settings() -> None:
     }
     with_storage = Config(kubernetes=replace(JOBS, storage_claim="storage"))
     assert needed(with_storage, ["jobs", "ada"])["ada"] == (*IN_NAMESPACE, *FOR_STORAGE)
+    with_volumes = Config(kubernetes=replace(JOBS, volumes=("host:/srv", "pvc:data:ro")))
+    assert needed(with_volumes, ["jobs", "ada"])["ada"] == (*IN_NAMESPACE, *FOR_VOLUMES)
+    with_folders = Config(kubernetes=replace(JOBS, volumes=("host:/srv",)))
+    assert needed(with_folders, ["jobs", "ada"])["ada"] == IN_NAMESPACE
     only_agents_come = replace(JOBS, token_audience="")
     assert needed(Config(kubernetes=only_agents_come), ["jobs"])[""] == list(IN_CLUSTER)
 

@@ -51,6 +51,7 @@ def daemon(
         shared_uids = true
         storage_claim = "storage"
         registry_secrets = ["lab"]
+        volumes = ["pvc:datasets:ro", "host:/srv/lab"]
         [projects."{PROJECT}"]
         namespace = "{space}"
         users = ["ada", "bob"]
@@ -112,6 +113,54 @@ def test_a_project_has_its_namespace_and_storage_that_is_made_once(
     assert cancelled.returncode == 1, "one of them is not ada's"
     assert daemon.run("scheduler-cancel-job", "second", user="bob").returncode == 0
     assert [each["metadata"]["uid"] for each in claims()] == [claim["metadata"]["uid"]]
+
+
+def test_volumes_are_the_storage_of_the_project_and_what_an_admin_allows(
+    daemon: Daemon, control: ControlPlane, space: str, claims: Claims
+) -> None:
+    """S17, as it is written: `--volume storage:/storage`."""
+    own, folder = ("--volume", "storage/out:/storage"), ("--volume", "/srv/lab/x:/lab")
+    words = (*WORDS, *own, *folder, "--dry_run", "j", "--", "true")
+    trial = daemon.run("run-scheduler", *words, user="ada")
+    assert trial.returncode == 0, trial.stderr
+    assert claims() == []
+    for wanted, told in (
+        ("datasets:/d", f"--volume datasets:/d: namespace {space} has no claim datasets"),
+        ("scheduler:/d", "an admin can allow it with pvc:scheduler in kubernetes.volumes"),
+        ("/srv:/d", "an admin can allow it with host:/srv in kubernetes.volumes"),
+    ):
+        these = (*WORDS, "--volume", wanted, "j", "--", "true")
+        refused = daemon.run("run-scheduler", *these, user="ada")
+        assert refused.returncode == 4, wanted
+        assert told in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    assert claims() == []
+
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "datasets"},
+        "spec": {
+            "accessModes": ["ReadOnlyMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    control.apply(claim, space)
+    daemon.submit(*WORDS, *own, "--volume", "datasets:/d", "j", "--", "true", user="ada")
+    assert sorted(each["metadata"]["name"] for each in claims()) == ["datasets", "storage"]
+    there = Kubelet(control, space)
+    eventually(there.pods)
+    (pod,) = there.pods()
+    (container,) = pod["spec"]["containers"]
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    by_name = {each["name"]: each for each in pod["spec"]["volumes"]}
+    assert mounts["/storage"]["subPath"] == "out"
+    assert mounts["/d"]["readOnly"]
+    assert "readOnly" not in mounts["/storage"]
+    assert by_name[mounts["/d"]["name"]]["persistentVolumeClaim"] == {
+        "claimName": "datasets",
+        "readOnly": True,
+    }
 
 
 def test_a_quota_is_quoted_and_counts_for_new_storage_only(

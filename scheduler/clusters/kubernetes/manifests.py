@@ -31,7 +31,7 @@ from scheduler.clusters.kubernetes.host_ports import (
     service_ports,
 )
 from scheduler.clusters.kubernetes.relay_sidecar import RelayTemplate
-from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource, volumes
+from scheduler.clusters.kubernetes.volumes import PATHS, AllowedVolume, VolumeSource, volumes
 from scheduler.core.errors import Impossible
 from scheduler.core.images import has
 from scheduler.core.model import JobSpec, Launch, Node, RunKey, Share
@@ -75,6 +75,7 @@ class PodTemplate:
     )  # the current one; empty: no run is given it
     relay: RelayTemplate | None = None  # none: what trainings log is not heard
     code_image: str = ""  # of what fetches packages; empty: no job has one
+    volumes: tuple[AllowedVolume, ...] = ()  # that jobs may name
 
     def uid(self, user: str) -> int:
         """The uid that the jobs of this user run as."""
@@ -412,7 +413,7 @@ def _volumes(
 ) -> tuple[list[Manifest], list[Manifest]]:
     """The volumes of a pod, and their mounts."""
     sources, mounts = volumes(
-        launch.spec, shape.custom, shape.snapshots, shape.data, shape.storage_claim
+        launch.spec, shape.custom, shape.snapshots, shape.data, shape.storage_claim, shape.volumes
     )
     memory = {"medium": "Memory", "sizeLimit": f"{shape.shm_mib}Mi"}
     sources.append({"name": "shm", "emptyDir": memory})

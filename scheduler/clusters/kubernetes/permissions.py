@@ -38,6 +38,8 @@ IN_NAMESPACE: Sequence[Rule] = (
 )
 # If projects have storage: in each of these namespaces, too. No delete: it is the projects' own.
 FOR_STORAGE: Sequence[Rule] = (Rule("persistentvolumeclaims", ("get", "create")),)
+# If jobs may mount claims of the cluster: in each of these namespaces, too.
+FOR_VOLUMES: Sequence[Rule] = (Rule("persistentvolumeclaims", ("get",)),)
 # In the namespace that the settings name, even if users have others: see lease.py.
 FOR_THE_LEASE: Sequence[Rule] = (
     Rule("leases", ("get", "create", "update"), "coordination.k8s.io"),

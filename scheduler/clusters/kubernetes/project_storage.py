@@ -6,6 +6,7 @@ from __future__ import annotations
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.pods import MANAGED_BY, OURS
 from scheduler.core.errors import Impossible, Unavailable
+from scheduler.core.job_volumes import Volume
 
 SIZE = "40Gi"  # if the first job that needs a claim does not say another one
 
@@ -33,6 +34,17 @@ class ProjectStorage:
             if error.passing:
                 raise Unavailable(f"--storage: {error}") from error
             raise Impossible(f"--storage: {error}") from error
+
+    def check(self, namespace: str, volume: Volume) -> None:
+        """Raises Impossible if there is no such claim: its pods would wait for it for ever."""
+        claim = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{volume.claim}"
+        try:
+            if not self._exists(claim):
+                raise Impossible(f"{volume}: namespace {namespace} has no claim {volume.claim}")
+        except ApiError as error:
+            if error.passing:
+                raise Unavailable(f"{volume}: {error}") from error
+            raise Impossible(f"{volume}: {error}") from error
 
     def _exists(self, path: str) -> bool:
         """A quota that is used up would refuse a claim that is there already, so ask first."""

@@ -1,13 +1,16 @@
-"""The volumes for a job's /custom, /snapshots and /data on a cluster: paths of nodes, or claims."""
+"""The volumes for a job's /custom, /snapshots and /data on a cluster, and for --volume: paths of
+nodes, or claims."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from scheduler.clusters.environment import Paths
 from scheduler.core.errors import Impossible
+from scheduler.core.job_volumes import Volume, is_below, parse_all
 from scheduler.core.model import JobSpec
 
 PATHS = Paths()  # in the container
@@ -26,9 +29,29 @@ class VolumeSource:
         kind, _, rest = text.partition(":")
         claim, slash, root = ("", "/", rest[1:]) if kind == "host" else rest.partition("/")
         whole = text.startswith("host:/") or (kind == "pvc" and claim)
-        if text and (not whole or ".." in root.split("/")):
+        if text and (not whole or ":" in rest or ".." in root.split("/")):
             raise ValueError(f"{text!r} is not host:/PATH, pvc:CLAIM, pvc:CLAIM/PATH, or empty")
         return cls(kind, claim, slash + root or "/") if text else cls()
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedVolume:
+    """What jobs may mount, and all below it; the settings list these."""
+
+    source: VolumeSource
+    read_only: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> AllowedVolume:
+        read_only = text.endswith(":ro")
+        source = VolumeSource.parse(text.removesuffix(":ro"))
+        if not source.kind:
+            raise ValueError("a volume must not be empty")
+        return cls(source, read_only)
+
+    def has(self, volume: Volume) -> bool:
+        claim, slash, below = volume.source.partition("/")
+        return claim == self.source.claim and is_below(slash + below or "/", self.source.root)
 
 
 def volumes(
@@ -37,6 +60,7 @@ def volumes(
     snapshots: VolumeSource,
     data: VolumeSource,
     storage_claim: str = "",
+    allowed: Sequence[AllowedVolume] = (),
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Returns the volumes of a pod, and their mounts. Raises Impossible."""
     folders: dict[str, tuple[dict[str, Any], str]] = {
@@ -46,7 +70,8 @@ def volumes(
         folders[PATHS.snapshots] = _folder("--snapshots_dir", snapshots, spec.snapshots_dir)
     if spec.custom_dir:
         folders[PATHS.custom] = _folder("--custom_dir", custom, spec.custom_dir)
-    if data.kind:
+    given = parse_all(spec.volumes)
+    if data.kind and PATHS.data not in [volume.path for volume in given]:
         folders[PATHS.data] = _folder("data", data, "")
     if spec.storage:
         if not storage_claim:
@@ -61,7 +86,37 @@ def volumes(
         sources.append({"name": name, **source})
         mount = {"name": name, "mountPath": path}
         mounts.append({**mount, "subPath": below} if below else mount)
+    for number, volume in enumerate(given):
+        source, mount = _given(volume, allowed, storage_claim)
+        sources.append({"name": f"volume-{number}", **source})
+        mounts.append({"name": f"volume-{number}", "mountPath": volume.path, **mount})
     return sources, mounts
+
+
+def _given(
+    volume: Volume, allowed: Sequence[AllowedVolume], storage_claim: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The source of what a job asks for, and what its mount has beside the path."""
+    found = next((each for each in allowed if each.has(volume)), None)
+    own = AllowedVolume(VolumeSource("pvc", storage_claim))
+    if found is None and storage_claim and own.has(volume):
+        found = own  # of the project of the job
+    if found is None:
+        listed = f"host:{volume.source}" if volume.is_folder else f"pvc:{volume.source}"
+        where = " (a folder of the cluster's nodes, not of yours)" if volume.is_folder else ""
+        raise Impossible(
+            f"{volume}: jobs may not mount {volume.source}{where}: an admin can allow it with"
+            f" {listed} in kubernetes.volumes"
+        )
+    path = volume.source if volume.is_folder else volume.source.partition("/")[2]
+    wanted = path if volume.is_folder else f"/{path}"
+    source, below = _folder("--volume", found.source, wanted)
+    mount: dict[str, Any] = {"subPath": below} if below else {}
+    if volume.read_only or found.read_only:
+        mount["readOnly"] = True
+        if claim := source.get("persistentVolumeClaim"):
+            claim["readOnly"] = True  # so that its files are not given to the pod's group
+    return source, mount
 
 
 def _folder(asked: str, place: VolumeSource, wanted: str) -> tuple[dict[str, Any], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from scheduler.access.user_table import number
 from scheduler.clusters.environment import Paths, replace_folder
 from scheduler.clusters.local import code_folder
 from scheduler.core.errors import Forbidden, Impossible
+from scheduler.core.job_volumes import NO_CLAIM, is_below, parse_all
 from scheduler.core.model import JobSpec
 
 LOGIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -82,12 +84,30 @@ def links(spec: JobSpec, paths: Paths) -> dict[str, str]:
 def _folders(spec: JobSpec, account: Account) -> Paths:
     home = Path(account.home)
     data = home / "datasets"
+    if not data.is_dir() and Path("/data").is_dir():
+        data = Path("/data")
+    mounted = code_folder.is_mounted()
+    volumes = {
+        volume.path: volume.path if mounted else volume.source for volume in parse_all(spec.volumes)
+    }
     return Paths(
         custom=os.path.normpath(spec.custom_dir) if spec.custom_dir else "",
         snapshots=os.path.normpath(spec.snapshots_dir or home / ".epoch-scheduler/snapshots"),
-        data="/data" if Path("/data").is_dir() and not data.is_dir() else str(data),
+        data=volumes.get("/data", str(data)),
         code="",
+        volumes=tuple(volumes.items()),
     )
+
+
+def check_volumes(spec: JobSpec, hidden: Mapping[str, str]) -> None:
+    """Raises Impossible unless each can be shown on this machine. `hidden`: folders that none may
+    cover, and what they are."""
+    for volume in parse_all(spec.volumes):
+        if not volume.is_folder:
+            raise Impossible(f"{volume}: {NO_CLAIM.format(volume.source)}")
+        for folder, what in hidden.items():
+            if folder and is_below(folder, volume.path):
+                raise Impossible(f"{volume}: it would hide {folder}, {what}")
 
 
 def _find_account(user: str) -> Account | None:

@@ -72,7 +72,7 @@ class SubmissionChecks:
         except subprocess.TimeoutExpired:
             raise Impossible(
                 f"a file server did not answer within {self._seconds_max:g} s: "
-                "check --custom_dir, --script_path, --snapshots_dir and PATH"
+                "check --custom_dir, --script_path, --snapshots_dir, --volume and PATH"
             ) from None
         finally:
             self._end(user, started)

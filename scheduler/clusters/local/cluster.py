@@ -42,6 +42,7 @@ from scheduler.core.errors import (
     Unavailable,
 )
 from scheduler.core.fast_replace import replace
+from scheduler.core.job_volumes import parse_all
 from scheduler.core.model import (
     Action,
     EpochEnded,
@@ -277,6 +278,8 @@ class LocalCluster:
             **_identity(account),
             "custom_dir": spec.custom_dir,
             "directory": spec.custom_dir or "/" if spec.code else process.directory,
+            "volumes": _volumes(spec),
+            "mounted": code_folder.is_mounted(),
             "directory_wanted": bool(spec.custom_dir or (spec.directory and not spec.code)),
             **(script | {"script_path": ""} if "script" in in_package else script),
             "program": "/bin/sh" if "program" in in_package else program,
@@ -291,6 +294,15 @@ class LocalCluster:
         spec, account = launch.spec, account_of(launch.spec.user)
         login = accounts.login_environment(account) | dict(spec.exported)
         paths = accounts.paths(spec, account, self._trees)
+        folder = accounts.directory(spec, account, paths)
+        accounts.check_volumes(
+            spec,
+            {
+                folder: "where it starts",
+                paths.custom: "its --custom_dir",
+                paths.snapshots: "where it saves",
+            },
+        )
         command = environment.command(spec, paths)
         own = environment.environment(
             launch,
@@ -309,7 +321,7 @@ class LocalCluster:
             command=command,
             environment=given | tracked,
             tracking=tracked,
-            directory=accounts.directory(spec, account, paths),
+            directory=folder,
             notes=environment.notes(spec, paths, _has_old_snapshots()),
             program_at=len(command) - len(environment.plain_command(spec, paths)),
         )
@@ -431,6 +443,7 @@ class LocalCluster:
                 launch.spec.custom_dir or launch.spec.directory or launch.spec.code
             ),
             "code": self._code_record(launch.spec, account),
+            "volumes": _volumes(launch.spec) if code_folder.is_mounted() else (),
             "snapshots": process.environment["KUBEPROFILER_SNAPSHOTS"],
             "snapshots_wanted": bool(launch.spec.snapshots_dir),
             "log": str(log),
@@ -537,6 +550,10 @@ def _script(spec: JobSpec, program: str, arguments: Sequence[str]) -> dict[str, 
     named = Path(program).name.startswith("python") and arguments and arguments[0].endswith(".py")
     given = arguments[0] if named else ""
     return {"by_flag": False, "script_path": given, "script": given}
+
+
+def _volumes(spec: JobSpec) -> list[tuple[str, str, bool]]:
+    return [(each.source, each.path, each.read_only) for each in parse_all(spec.volumes)]
 
 
 def _identity(account: Account) -> dict[str, object]:

@@ -47,18 +47,24 @@ def mount(tree: str) -> None:
     if not os.path.isdir(PLACE):
         os.mkdir(PLACE)
         os.chmod(PLACE, PLACE_MODE)
-    libc = ctypes.CDLL(None, use_errno=True)
-    _check(libc.unshare(_NEW_NAMESPACE))
-    _check(libc.mount(None, b"/", None, _RECURSIVE | _SLAVE, None))
+    libc = make_own_view()
     file = os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        _check(libc.mount(b"/proc/self/fd/%d" % file, PLACE.encode(), None, _BIND, None))
+        check(libc.mount(b"/proc/self/fd/%d" % file, PLACE.encode(), None, _BIND, None), PLACE)
     finally:
         os.close(file)
-    _check(libc.mount(None, PLACE.encode(), None, _BIND | _REMOUNT | _READ_ONLY, None))
+    check(libc.mount(None, PLACE.encode(), None, _BIND | _REMOUNT | _READ_ONLY, None), PLACE)
 
 
-def _check(result: int) -> None:
+def make_own_view() -> ctypes.CDLL:
+    """What this process mounts from now on, no other one sees. Returns the C library."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    check(libc.unshare(_NEW_NAMESPACE), "/")
+    check(libc.mount(None, b"/", None, _RECURSIVE | _SLAVE, None), "/")
+    return libc
+
+
+def check(result: int, path: str) -> None:
     if result:
         why = f"{os.strerror(ctypes.get_errno())}: the daemon may not mount (CAP_SYS_ADMIN)"
-        raise OSError(ctypes.get_errno(), why, PLACE)
+        raise OSError(ctypes.get_errno(), why, path)

@@ -1,7 +1,7 @@
 """The runner of one training: starts it, records how it ends, and kills what it leaves behind.
 
 It runs as `python -I -S runner.py RUN_DIR` in a session of its own, so that a restart or death of
-the daemon affects no training. It imports only the standard library and four modules of ours, all
+the daemon affects no training. It imports only the standard library and five modules of ours, all
 of it at the start, because the installation may be replaced while a training runs. The training
 writes its output into a pipe, and the runner writes it to the log, so that the log cannot fill the
 disk. A training does not survive its runner. Into its run folder the runner writes
@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 if __name__ == "__main__":  # `-I` leaves out the folder with our package
     sys.path.append(os.path.abspath(__file__).rsplit("/scheduler/clusters/", 1)[0])
 from scheduler.clusters.capped_log import CappedLog
-from scheduler.clusters.local import cgroups, code_folder
+from scheduler.clusters.local import cgroups, code_folder, volume_mounts
 from scheduler.clusters.local.relay_start import RelayStart
 
 LAUNCH, STARTED, ENDED, STOP, LOCK = "launch.json", "started.json", "ended.json", "stop", "lock"
@@ -292,6 +292,8 @@ def become(launch: dict[str, Any], log: int, tracked: bool = False) -> tuple[boo
         os.write(log, f"[epoch-scheduler] {said}\n".encode(errors="replace"))
     if tracked:
         make_tracked(launch, log)
+    if volumes := launch.get("volumes"):
+        volume_mounts.mount(volumes)
     if launch["uid"] is not None:
         os.seteuid(0)
         os.setgid(launch["gid"])

@@ -38,6 +38,7 @@ def complaint(question: dict[str, Any]) -> str:
         or check_script(question)
         or check_program(question)
         or check_snapshots(question)
+        or check_volumes(question)
     )
 
 
@@ -91,16 +92,43 @@ def check_program(question: dict[str, Any]) -> str:
 
 def check_snapshots(question: dict[str, Any]) -> str:
     """The folder is made when the job starts, so until then its nearest parent counts."""
-    folder = there = question["snapshots"]
+    folder = question["snapshots"]
     if not folder:
         return ""
-    while not os.path.lexists(there):
-        there = os.path.dirname(there)
+    there = nearest(folder)
     if not os.path.isdir(there):
         return f"--snapshots_dir {folder}: {there} is not a folder that you may enter"
     if not os.access(there, os.W_OK | os.X_OK):
         return f"--snapshots_dir {folder}: you may not write to {there}"
     return ""
+
+
+def check_volumes(question: dict[str, Any]) -> str:
+    volumes = question.get("volumes", ())
+    places = [path for _, path, _ in volumes]
+    for source, path, _ in volumes:
+        try:
+            os.close(os.open(source, os.O_RDONLY | os.O_DIRECTORY))
+        except OSError as error:
+            return f"--volume {source}:{path}: {source}: {error.strerror}"
+        if not question["mounted"] or any(path.startswith(f"{other}/") for other in places):
+            continue
+        there = nearest(path)
+        if not os.path.isdir(there):
+            return f"--volume {source}:{path}: {there} is not a folder that you may enter"
+        if there != path and not os.access(there, os.W_OK | os.X_OK):
+            return (
+                f"--volume {source}:{path}: this machine has no {path}, and you may not make it:"
+                " an admin can, once; or choose a DST in a folder of yours"
+            )
+    return ""
+
+
+def nearest(path: str) -> str:
+    """The path, or what is there of those above it."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource, volumes
+from scheduler.clusters.kubernetes.volumes import PATHS, AllowedVolume, VolumeSource, volumes
 from scheduler.core.errors import Impossible
 from tests.builders import spec
 
@@ -81,3 +81,100 @@ def test_a_folder_for_which_the_cluster_has_no_place_is_refused() -> None:
         mounted(custom_dir="/a")
     with pytest.raises(Impossible, match="--snapshots_dir /a: this cluster has no volume"):
         mounted(snapshots_dir="/a")
+
+
+# --- volumes that a job names -------------------------------------------------------------------
+
+
+def given(text: str, *allowed: str, **settings: Any) -> dict[str, Any]:
+    """The source and the mount of this --volume, as one."""
+    sources, mounts = volumes(
+        spec("a", volumes=(text,)),
+        *(NOWHERE, NOWHERE, settings.get("data", NOWHERE), settings.get("storage", "")),
+        [AllowedVolume.parse(each) for each in allowed],
+    )
+    (mount,) = (each for each in mounts if each["name"] == "volume-0")
+    (source,) = (each for each in sources if each["name"] == "volume-0")
+    return source | mount
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed", "what"),
+    [
+        ("data:/d", "pvc:data", {"persistentVolumeClaim": {"claimName": "data"}}),
+        (
+            "data/a:/d",
+            "pvc:data/a",
+            {"persistentVolumeClaim": {"claimName": "data"}, "subPath": "a"},
+        ),
+        (
+            "data/a/b:/d:ro",
+            "pvc:data/a",
+            {
+                "persistentVolumeClaim": {"claimName": "data", "readOnly": True},
+                "subPath": "a/b",
+                "readOnly": True,
+            },
+        ),
+        (
+            "data:/d",
+            "pvc:data:ro",
+            {"persistentVolumeClaim": {"claimName": "data", "readOnly": True}, "readOnly": True},
+        ),
+        ("/srv/lab:/d", "host:/srv/lab", {"hostPath": {"path": "/srv/lab", "type": "Directory"}}),
+        (
+            "/srv/lab/x:/d",
+            "host:/srv/lab:ro",
+            {
+                "hostPath": {"path": "/srv/lab", "type": "Directory"},
+                "subPath": "x",
+                "readOnly": True,
+            },
+        ),
+    ],
+)
+def test_a_job_gets_what_the_settings_allow(text: str, allowed: str, what: dict[str, Any]) -> None:
+    """A link in the volume cannot lead out of it: only the path in the settings is a volume's."""
+    assert given(text, "pvc:other", allowed) == {"name": "volume-0", "mountPath": "/d", **what}
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed", "advice"),
+    [
+        ("data:/d", "", "pvc:data"),
+        ("data:/d", "pvc:datasets", "pvc:data"),
+        ("data:/d", "pvc:data/a", "pvc:data"),
+        ("data/ab:/d", "pvc:data/a", "pvc:data/ab"),
+        ("/srv/lab:/d", "", "host:/srv/lab"),
+        ("/srv/lab:/d", "host:/srv/lab/x", "host:/srv/lab"),
+        ("/srv/labs:/d", "host:/srv/lab", "host:/srv/labs"),
+        ("/:/d", "pvc:data", "host:/"),
+    ],
+)
+def test_anything_else_is_refused_with_what_an_admin_can_do(
+    text: str, allowed: str, advice: str
+) -> None:
+    with pytest.raises(Impossible, match=rf"^--volume {text}: .* {advice} in kubernetes.volumes$"):
+        given(text, *([allowed] if allowed else []))
+
+
+def test_the_storage_of_a_project_is_a_volume_too() -> None:
+    found = given("storage/out:/out", storage="storage")
+    assert found["persistentVolumeClaim"] == {"claimName": "storage"}
+    assert found["subPath"] == "out"
+
+
+def test_a_volume_takes_the_place_of_the_clusters_data() -> None:
+    sources, mounts = volumes(
+        spec("a", volumes=("data:/data",)),
+        *(NOWHERE, NOWHERE, CLAIM, ""),
+        [AllowedVolume.parse("pvc:data")],
+    )
+    assert [each["mountPath"] for each in mounts] == ["/snapshots", "/data"]
+    assert len(sources) == 2
+
+
+def test_what_the_settings_cannot_mean_is_refused() -> None:
+    for text in ("data", "", "pvc:data:rw", "host:srv", "pvc:data:ro:ro"):
+        with pytest.raises(ValueError, match=r"is not host:/PATH|must not be empty"):
+            AllowedVolume.parse(text)
