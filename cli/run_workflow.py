@@ -16,9 +16,7 @@ from cli import command, run, waiting
 from cli.command import Parser, UsageError, note, say
 from cli.connection import connect
 from scheduler.presentation.render import printable
-from scheduler.v1 import scheduler_pb2 as pb
 
-WORKFLOW, STEP = "workflow", "step"  # labels of each job
 SUFFIX = string.ascii_lowercase + string.digits
 
 ABOUT = """\
@@ -66,6 +64,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def submit(options: argparse.Namespace) -> int:
+    from scheduler.presentation.workflow_submission import WORKFLOW, document, job_ids, submission
     from scheduler.workflows.compiler import compile_workflow  # they need YAML, which is slow
     from scheduler.workflows.document import WorkflowError
 
@@ -82,29 +81,10 @@ def submit(options: argparse.Namespace) -> int:
         note(f"note: {options.file}: {line}")
     if not made.steps:
         raise UsageError(f"{options.file}: no step of it is to run")
-    ids = {step.name: str(uuid.uuid4()) for step in made.steps}
-    jobs = [
-        pb.SubmitRequest(
-            job_id=ids[step.name],
-            spec=pb.JobSpec(
-                name=step.name,
-                image=step.image,
-                command=step.command,
-                env=_pairs(dict(step.env)),
-                labels=_pairs({**dict(step.labels), WORKFLOW: made.name, STEP: step.name}),
-                gpus_min=step.gpus,
-                gpus_max=step.gpus,
-                memory_mib=step.memory_mib or None,
-                disable_gpu_sharing=step.gpus > 0 and not step.shareable,
-                retries=step.retries,
-                time_limit_seconds=step.time_limit_seconds or None,
-                after=[pb.After(job=ids[name], when=when) for name, when in step.after],
-            ),
-        )
-        for step in made.steps
-    ]
-    common = pb.JobSpec(project=options.project)
-    request = pb.SubmitManyRequest(jobs=jobs, common=common, dry_run=options.dry_run)
+    workflow_id = str(uuid.uuid4())
+    ids = job_ids(made.steps, workflow_id)
+    request = submission(made, workflow_id, document(text, parameters), options.project)
+    request.dry_run = options.dry_run
     client = connect(options)
     run.say_notes(client.submit_many(request))
     if options.output != "table":
@@ -130,7 +110,7 @@ def submit(options: argparse.Namespace) -> int:
         note(f"{printable(name)} does not run")
     if options.dry_run:
         return 0
-    note(f"{len(jobs)} jobs; scheduler-state --label {WORKFLOW}={made.name}")
+    note(f"{len(made.steps)} jobs; scheduler-state --label {WORKFLOW}={made.name}")
     if not options.wait:
         return 0
     by = "scheduler-run-workflow"
@@ -164,10 +144,6 @@ _OTHERS = {
     "failed": "if {} fails",
     "finished": "after {}, also if that fails",
 }
-
-
-def _pairs(values: Mapping[str, str]) -> list[pb.KeyValue]:
-    return [pb.KeyValue(key=key, value=value) for key, value in values.items()]
 
 
 def _text(file: str) -> str:

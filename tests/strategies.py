@@ -41,5 +41,11 @@ def strategy_for(hint: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(list(hint))
     if is_dataclass(hint) and isinstance(hint, type):
         return values(hint)
-    simple = {str: TEXT, int: INTEGERS, float: NUMBERS, bool: st.booleans()}
+    simple = {
+        str: TEXT,
+        int: INTEGERS,
+        float: NUMBERS,
+        bool: st.booleans(),
+        bytes: st.binary(max_size=8),
+    }
     return {**simple, types.NoneType: st.none()}[hint]

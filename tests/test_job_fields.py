@@ -88,9 +88,12 @@ NO_FLAG = {
     "args": "the words after `--`, with --script_path",
     "directory": "the folder in which run-scheduler is called",
     "code": "--code, when the package has been uploaded",
+    "workflow": "it is set for the first job of a workflow",
 }
+NOT_SHOWN = {"workflow": "no person reads it; GetJob has it for programs"}
 EXEMPT: dict[str, dict[str, str]] = {
     "stored": dict.fromkeys(("name", "user"), "stored since the first version"),
+    **dict.fromkeys(("record", "schema", "details"), NOT_SHOWN),
     "flag": NO_FLAG,
     "documentation": NO_FLAG,
     "admission": {
@@ -117,6 +120,7 @@ EXEMPT: dict[str, dict[str, str]] = {
         "labels": "a heading for people",
         **dict.fromkeys(("parallel", "metric", "maximize", "prune", "prune_after"), NO_SWEEP),
         "after": "jobs of a trace come at their times, whatever became of others",
+        "workflow": "jobs of a trace belong to no workflow",
         "held": "there is nobody to release it",
         "time_limit_seconds": "jobs of a trace have as long as they need",
         "retries": "jobs of a trace do not fail by themselves",
@@ -267,6 +271,8 @@ def _another(value: Any, field: str) -> Any:  # a value of the type that the fie
             return value + 2.5
         case str():
             return "/other"
+        case bytes():
+            return b"other"
     hint = JobSpec.__annotations__[field]
     if "After" in hint:
         return (After(JobId("job-2"), When.FAILED),)
@@ -283,6 +289,8 @@ def _impossible(value: Any) -> list[Any]:
             return [-(2**40), 2**40]
         case str():
             return ["two\nlines"]
+        case bytes():
+            return [bytes(admission.WORKFLOW_BYTES_MAX + 1)]
     return [(("word", "word"),) * (admission.WORDS_MAX + 1)]
 
 

@@ -17,7 +17,7 @@ from scheduler.core.admission import quote
 from scheduler.core.errors import NotFound, Rejected
 from scheduler.core.model import Job, JobId, Outcome, Time, View
 from scheduler.outlook.prospect import Foresight, Prospect
-from scheduler.store.reader import Query, Reader
+from scheduler.store.reader import ANY_VALUE, Query, Reader
 from scheduler.v1 import scheduler_pb2 as pb
 
 _END_OF_ID = re.compile(r"[0-9a-f-]{4,36}")
@@ -50,11 +50,16 @@ class Filter:
         if self.experiment:
             found = [job for job in found if job.spec.experiment == self.experiment]
         if self.labels:
-            wanted = set(self.labels)
-            found = [job for job in found if wanted <= set(job.spec.labels)]
+            found = [job for job in found if self._is_labelled(job)]
         if self.search:
             found = [job for job in found if is_found(job, self.search)]
         return found
+
+    def _is_labelled(self, job: Job) -> bool:
+        labels = dict(job.spec.labels)
+        return all(
+            key in labels and value in (ANY_VALUE, labels[key]) for key, value in self.labels
+        )
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:

@@ -43,7 +43,7 @@ _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 _CONVERTED = (
     *("name", "user", "command", "args", "labels", "env", "ports", "gpus_min", "gpus_max"),
     *("memory_mib", "shareable", "hours_estimate", "exported", "secrets"),
-    *("time_limit_seconds", "folders", "after", "volumes"),
+    *("time_limit_seconds", "folders", "after", "volumes", "workflow"),
 )
 _COPIED = tuple(
     field.name
@@ -81,6 +81,7 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
         time_limit_seconds=message.time_limit_seconds,
         after=tuple(map(_after, message.after)),
         volumes=tuple(message.volumes),
+        workflow=message.workflow,
         ports=tuple((port.host, port.container) for port in message.ports),
         gpus_min=gpus_min,
         gpus_max=gpus_max,
@@ -290,6 +291,7 @@ def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
         volumes=spec.volumes,
         time_limit_seconds=spec.time_limit_seconds or None,
         after=_after_messages(spec.after),
+        workflow=spec.workflow if private else b"",
         ports=[pb.PortMapping(host=host, container=container) for host, container in spec.ports],
         gpus_min=spec.gpus_min,
         gpus_max=spec.gpus_max,

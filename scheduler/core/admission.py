@@ -22,6 +22,7 @@ NAME_MAX = 253
 PORT_MAX = 65535
 WORDS_MAX = 1000  # arguments, variables, labels, ports: of each
 SPEC_BYTES_MAX = 64 * 1024  # of all text of a job; the daemon keeps it in memory and on disk
+WORKFLOW_BYTES_MAX = 32 * 1024  # of a document, packed
 TIME_LIMITS = (1.0, 3650 * 86_400.0)  # seconds
 PRIORITIES = (-1000, 1000)
 
@@ -71,6 +72,7 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
     _code(spec)
     _volumes(spec)
     _labels(spec.labels)
+    check_length("workflow", spec.workflow, WORKFLOW_BYTES_MAX)
     _sweep(spec)
     _size(spec)
 
@@ -336,10 +338,8 @@ def spec_bytes(spec: JobSpec) -> int:
         *(spec.name, spec.user, spec.image, spec.project, spec.experiment),
         *(spec.script_path, spec.custom_dir, spec.snapshots_dir, spec.directory, spec.code),
     )
-    return sum(
-        len(text.encode())
-        for text in (*texts, *spec.command, *spec.args, *spec.secrets, *spec.volumes, *pairs)
-    )
+    words = (*texts, *spec.command, *spec.args, *spec.secrets, *spec.volumes, *pairs)
+    return sum(len(text.encode()) for text in words) + len(spec.workflow)
 
 
 def _size(spec: JobSpec) -> None:

@@ -163,6 +163,7 @@ class JobSpec:
     folders: tuple[tuple[str, str], ...] = ()  # links in /code, each with where it leads
     after: tuple[After, ...] = ()  # it starts only when all of these hold: see dependencies.py
     volumes: tuple[str, ...] = ()  # SRC:DST[:ro]: see job_volumes.py
+    workflow: bytes = b""  # of a workflow's first job: its document, packed; no decision reads it
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -21,6 +21,8 @@ from scheduler.gateway.api import (
     tracking_endpoints,
 )
 from scheduler.gateway.api.endpoint import Asked, Endpoint, as_json, given, parsed
+from scheduler.gateway.argo import workflow_endpoints
+from scheduler.gateway.argo.streams import WorkflowStreams
 from scheduler.gateway.auth import Auth
 from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.events import Events
@@ -48,6 +50,8 @@ LARGER_BODIES = {
     "/write": influx_endpoints.BODY_BYTES_MAX,
     "/api/v2/write": influx_endpoints.BODY_BYTES_MAX,
 }
+# Whose clients look for errors in a form of their own: by the beginning of the path.
+ERROR_FORMS = dict.fromkeys(workflow_endpoints.BEGINNINGS, workflow_endpoints.error_response)
 
 
 def create(
@@ -62,6 +66,7 @@ def create(
     files = StaticFiles()
     auth = Auth(daemon, version, encrypted, events.end)
     influx = influx_endpoints.InfluxEndpoints(auth, VisibleJobs(daemon), series)
+    argo = workflow_endpoints.ArgoEndpoints(auth, daemon, version, WorkflowStreams())
     described = openapi.document(ENDPOINTS, PREFIX, version)
 
     async def healthz(request: Request) -> Response:
@@ -99,6 +104,7 @@ def create(
         Route(f"{PREFIX}/openapi.json", openapi_json),
         *(_route(endpoint, daemon, auth, events.gpus, series) for endpoint in ENDPOINTS),
         *influx.routes(),
+        *argo.routes(),
         Route("/static/{file:path}", static),
         Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 308)),
         Route("/api/{rest:path}", _unknown, methods=["GET", "POST", "PATCH", "PUT", "DELETE"]),

@@ -26,9 +26,9 @@ from scheduler.core.errors import ConfigError, InUseError, SchedulerError
 from scheduler.gateway import app
 from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.events import Events
+from scheduler.gateway.foreign_credentials import ForeignCredentials
 from scheduler.gateway.guard import Guard
 from scheduler.gateway.http_connection import HEADER_BYTES_MAX, HttpConnection
-from scheduler.gateway.influx.credentials import InfluxCredentials
 from scheduler.gateway.influx.forwarding import BadDestination, Forwarding, InfluxServer
 from scheduler.gateway.series.limits import Retention
 from scheduler.gateway.series.series_file import SeriesFileError
@@ -184,7 +184,15 @@ def command(
     series = SeriesStore(folder, retention=retention, forwards=forwards) if folder else None
     serving = app.create(daemon, events, version(PACKAGE), encrypted=encrypted, series=series)
     config = uvicorn.Config(
-        InfluxCredentials(Guard(serving, names, encrypted, larger_bodies=app.LARGER_BODIES)),
+        ForeignCredentials(
+            Guard(
+                serving,
+                names,
+                encrypted,
+                larger_bodies=app.LARGER_BODIES,
+                error_forms=app.ERROR_FORMS,
+            )
+        ),
         http=HttpConnection,
         ws="none",
         lifespan="off",

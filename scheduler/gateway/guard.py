@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scheduler.gateway.problems import Problem
@@ -15,6 +17,9 @@ from scheduler.gateway.problems import Problem
 BODY_BYTES_MAX = 2**20
 REQUEST_SECONDS = 30.0  # from the headers of a request to the beginning of its answer
 _READING = ("GET", "HEAD")
+
+ErrorForm = Callable[[Problem, Mapping[str, str] | None], Response]
+_Setting = TypeVar("_Setting")
 
 # Nothing from elsewhere, no script or style within a page, and no page of ours within another.
 _HEADERS = {
@@ -39,14 +44,17 @@ class Guard:
         encrypted: bool = False,
         request_seconds: float = REQUEST_SECONDS,
         larger_bodies: Mapping[str, int] | None = None,
+        error_forms: Mapping[str, ErrorForm] | None = None,
     ) -> None:
         """`hosts`: the names by which this server is called, without ports. `larger_bodies`: how
-        many bytes are allowed, by the beginning of a path; of two, the first."""
+        many bytes are allowed, by the beginning of a path; of two, the first. `error_forms`: what
+        a refusal looks like, by the same."""
         self._app = app
         self._hosts = frozenset(host.lower().strip("[]") for host in hosts)
         self._headers = _HEADERS | (_ONLY_ENCRYPTED if encrypted else {})
         self._seconds = request_seconds
         self._larger = larger_bodies or {}
+        self._forms = error_forms or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -68,26 +76,21 @@ class Guard:
 
         async def refuse(problem: Problem) -> None:
             if not begun:
-                response = problem.response({**self._headers, "Connection": "close"})
+                form = _of_path(self._forms, scope["path"], Problem.response)
+                response = form(problem, {**self._headers, "Connection": "close"})
                 await response(scope, receive, send)
 
         headers = Headers(scope=scope)
         try:
             async with asyncio.timeout(self._seconds) as deadline:
                 self._check_origin(scope["method"], headers)
-                most = self._body_bytes_max(scope["path"])
+                most = _of_path(self._larger, scope["path"], BODY_BYTES_MAX)
                 _check_length(headers, most)
                 await self._app(scope, _limited(receive, most, heard), answer)
         except Problem as problem:
             await refuse(problem)
         except TimeoutError:
             await refuse(Problem(408, f"the request took more than {self._seconds:g} s"))
-
-    def _body_bytes_max(self, path: str) -> int:
-        for beginning, most in self._larger.items():
-            if path.startswith(beginning):
-                return most
-        return BODY_BYTES_MAX
 
     def _add_headers(self, message: Message) -> None:
         headers = MutableHeaders(scope=message)
@@ -113,7 +116,16 @@ class Guard:
         elif elsewhere:
             raise Problem(403, "this page is not of this server: it may not ask here")
         elif origin is None and site is None and "authorization" not in headers:
-            raise Problem(403, "a request without a token must say from which page it comes")
+            raise Problem(
+                403,
+                "a request without a token must say from which page it comes; programs send"
+                " `Authorization: Bearer TOKEN`",
+            )
+
+
+def _of_path(these: Mapping[str, _Setting], path: str, usual: _Setting) -> _Setting:
+    """What is set for the first beginning that the path has."""
+    return next((each for beginning, each in these.items() if path.startswith(beginning)), usual)
 
 
 def _name(host: str) -> str:

@@ -41,7 +41,9 @@ ENDED_NAMED = f"""
 """
 NUMBER = "select seq from jobs where id = ?"
 LIVE_NUMBERS = "select id, seq from jobs where outcome is null"
+ANY_VALUE = "*"  # of a label that is looked for; no label has it
 _LABELLED = "seq in (select seq from labels where key = ? and value = ?)"
+_LABELLED_ANYHOW = "seq in (select seq from labels where key = ?)"
 # Each part reads one index and no row.
 _FOUND = """seq in (
     select seq from jobs indexed by jobs_ended_by_name
@@ -317,8 +319,11 @@ def listing_sql(query: Query) -> tuple[str, str, Sequence[object]]:
         need("project = ?", query.project)
     if query.experiment:
         need("experiment = ?", query.experiment)
-    for label in query.labels:
-        need(_LABELLED, *label)
+    for key, value in query.labels:
+        if value == ANY_VALUE:
+            need(_LABELLED_ANYHOW, key)
+        else:
+            need(_LABELLED, key, value)
     index = "jobs_ended_by_user" if len(query.users) == 1 else "jobs_ended"
     if query.order == "name" and not query.users:
         index = "jobs_ended_by_name"

@@ -73,10 +73,15 @@ class _CompiledTask:
 
 
 def compile_workflow(
-    text: str, parameters: Mapping[str, str] | None = None, name: str = "", suffix: str = ""
+    document: str | Located,
+    parameters: Mapping[str, str] | None = None,
+    name: str = "",
+    suffix: str = "",
 ) -> CompiledWorkflow:
-    """`name`: instead of the document's. `suffix`: follows a name that it wants generated."""
-    return _Compiler(read(text), parameters or {}, name, suffix).result()
+    """`document`: YAML, or what was read already. `name`: instead of the document's. `suffix`:
+    follows a name that it wants generated."""
+    read_already = document if isinstance(document, Located) else read(document)
+    return _Compiler(read_already, parameters or {}, name, suffix).result()
 
 
 @dataclass(slots=True)
@@ -226,10 +231,10 @@ class _Compiler:
         """`behind`: the expression of each task, in an order in which they can be compiled."""
         by_name = {task.mapping()["name"].text(): task for task in tasks}
         done: dict[str, _CompiledTask] = {}
+        known: dict[str, TaskEnds] = {}
         for name, expression in behind.items():
             task = by_name[name]
             has = task.fields(*TASK, "continueOn")
-            known = {each: TaskEnds(of.ends, of.continues) for each, of in done.items()}
             at = has.get("depends", has.get("dependencies", task))
             try:
                 ends = ways(expression, known) if expression else {}
@@ -241,6 +246,7 @@ class _Compiler:
             done[name] = replace(
                 self._task(has, task, full, own, scope, names, depth), continues=_continues(has)
             )
+            known[name] = TaskEnds(done[name].ends, done[name].continues)
         jobs = tuple(job for each in done.values() for job in each.jobs)
         inner = (each for job in jobs for each in self.steps[job].after if each not in after)
         plain = all(when == "succeeded" for _, when in inner)

@@ -67,7 +67,9 @@ def test_its_steps_become_jobs_with_the_labels_of_the_workflow(
     jobs = {job["name"]: job for job in json.loads(told)["jobs"]}
     assert jobs.keys() == steps.keys()
     assert jobs["d"]["id"] == steps["d"]["id"]
-    assert jobs["d"]["labels"] == {"workflow": "diamond", "step": "d"}
+    first = steps["a"]["id"]
+    labels = {"workflow": "diamond", "step": "d", "workflow-id": first}
+    assert jobs["d"]["labels"] == labels
     assert jobs["d"]["spec"]["command"] == ["echo", "bye"]
     assert {each["job"] for each in jobs["d"]["spec"]["after"]} == {
         steps["b"]["id"],

@@ -108,7 +108,10 @@ def fits(job: Job, query: Query) -> bool:
         and (not query.outcomes or job.outcome in query.outcomes)
         and query.project in ("", job.spec.project)
         and query.experiment in ("", job.spec.experiment)
-        and all(label in job.spec.labels for label in query.labels)
+        and all(
+            any(own == key and value in ("*", has) for own, has in job.spec.labels)
+            for key, value in query.labels
+        )
     )
 
 
@@ -127,6 +130,9 @@ QUERIES = [
     Query(labels=(("a", "x"), ("b", "y"))),
     Query(labels=(("a", "x"),), users=("ada",), outcomes=(Outcome.SUCCEEDED,), limit=2),
     Query(labels=(("a", "no such value"),)),
+    Query(labels=(("a", ""),)),
+    Query(labels=(("a", "*"),)),
+    Query(labels=(("a", "*"), ("b", "y"), ("c", "*"))),
 ]
 
 
@@ -255,6 +261,7 @@ def test_users_come_in_the_order_of_their_first_jobs(tmp_path: Path, ended: Sequ
 # --- speed: what SQLite means to do, which no size of the database changes ------------------------
 
 BY_LABEL = "SEARCH labels USING PRIMARY KEY (key=? AND value=?)"
+BY_KEY = "SEARCH labels USING PRIMARY KEY (key=?)"
 
 
 def plan(path: Path, sql: str, values: Sequence[object]) -> list[str]:
@@ -289,6 +296,7 @@ def test_one_job_and_what_belongs_to_it_are_found_by_index(store: SqliteStore, p
         (Query(users=("a", "b"), project="p"), ["SCAN jobs USING {} jobs_ended"]),
         (Query(users=("a",)), ["SEARCH jobs USING {} jobs_ended_by_user (user=?)"]),
         (Query(labels=(("a", "x"),)), ["SEARCH jobs USING {} jobs_ended (seq=?)", BY_LABEL]),
+        (Query(labels=(("a", "*"),)), ["SEARCH jobs USING {} jobs_ended (seq=?)", BY_KEY]),
     ],
 )
 def test_a_list_walks_an_index_from_its_newest_end_and_is_counted_in_it(

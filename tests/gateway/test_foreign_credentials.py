@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.gateway.influx.credentials import InfluxCredentials
+from scheduler.gateway.foreign_credentials import ForeignCredentials
 
 
 def seen(path: str, query: bytes = b"", *sent: bytes) -> list[bytes]:
@@ -26,7 +26,7 @@ def seen(path: str, query: bytes = b"", *sent: bytes) -> list[bytes]:
     async def nothing(*_: Any) -> Any:
         return None
 
-    asyncio.run(InfluxCredentials(app)(scope, nothing, nothing))
+    asyncio.run(ForeignCredentials(app)(scope, nothing, nothing))
     return found
 
 

@@ -1,0 +1,1 @@
+"""Argo's HTTP for its clients: a workflow is shown as what its jobs are. It keeps no state."""
