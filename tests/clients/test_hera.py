@@ -34,7 +34,7 @@ version True USER
 
 def test_workflows_of_hera_run_and_are_told(daemon: Daemon, tmp_path: Path) -> None:
     python, user = python_with("hera"), user_name(os.geteuid())
-    script = Path(__file__).with_name("with_hera.py")
+    script = Path(__file__).parent / "trainings" / "with_hera.py"
     with gateway(daemon.address) as served:
         done = subprocess.run(
             [python, script, served.url, daemon.token(user), tmp_path / "mended"],

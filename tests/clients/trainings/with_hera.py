@@ -2,7 +2,10 @@
 them, one line each. Run by the Python that has hera: HOST and TOKEN are its arguments."""
 
 import sys
+from pathlib import Path
+from typing import Any
 
+from hera.exceptions import HeraException
 from hera.shared import global_config
 from hera.workflows import (
     DAG,
@@ -23,29 +26,23 @@ global_config.image = "python:3.12"
 service = WorkflowsService()
 
 
-@script(command=["python3"])
-def echo(message):
+@script(command=["python3"])  # type: ignore[untyped-decorator]
+def echo(message: str) -> None:
     print(message)
 
 
-@script(command=["python3"])
-def fails():
-    raise SystemExit(3)
-
-
-def told(what, workflow):
+def told(what: str, workflow: Any) -> None:
     nodes = (workflow.status.nodes or {}).values()
     steps = sorted((n.display_name, n.phase) for n in nodes if n.type != "DAG")
     print(what, workflow.status.phase, *(f"{name}={phase}" for name, phase in steps))
 
 
-with Workflow(generate_name="dag-diamond-", entrypoint="diamond") as w:
-    with DAG(name="diamond"):
-        A = echo(name="A", arguments={"message": "A"})
-        B = echo(name="B", arguments={"message": "B"})
-        C = echo(name="C", arguments={"message": "C"})
-        D = echo(name="D", arguments={"message": "D"})
-        A >> [B, C] >> D
+with Workflow(generate_name="dag-diamond-", entrypoint="diamond") as w, DAG(name="diamond"):
+    A = echo(name="A", arguments={"message": "A"})
+    B = echo(name="B", arguments={"message": "B"})
+    C = echo(name="C", arguments={"message": "C"})
+    D = echo(name="D", arguments={"message": "D"})
+    A >> [B, C] >> D
 w.lint()
 told("diamond", w.create(wait=True, poll_interval=1))
 
@@ -78,7 +75,7 @@ with Workflow(generate_name="branches-", entrypoint="main") as w:
         broken.on_success(echo(name="good", arguments={"message": "good"}))
 told("branches", w.create(wait=True, poll_interval=1))
 name = w.name
-open(mended, "w").close()
+Path(mended).touch()
 service.retry_workflow(name, m.WorkflowRetryRequest(), namespace="argo")
 told("retried", w.wait(poll_interval=1))
 again = service.resubmit_workflow(name, m.WorkflowResubmitRequest(), namespace="argo")
@@ -91,20 +88,20 @@ service.stop_workflow("long", m.WorkflowStopRequest(), namespace="argo")
 told("stopped", w.wait(poll_interval=1))
 try:
     w.create()
-except Exception as error:
+except HeraException as error:
     print(type(error).__name__, error)
 listed = service.list_workflows(namespace="argo", label_selector="kind=steps").items
 print("listed", len(listed), listed[0].metadata.labels["workflows.argoproj.io/phase"])
 service.delete_workflow("long", namespace="argo")
 try:
     service.get_workflow("long", namespace="argo")
-except Exception as error:
+except HeraException as error:
     print(type(error).__name__, error)
 
 with Workflow(name="wrong", entrypoint="main") as w:
     Container(name="main", image="busybox", command=["true"], tolerations=[m.Toleration(key="a")])
 try:
     w.create()
-except Exception as error:
+except HeraException as error:
     print(type(error).__name__, error)
 print("version", service.get_version().version.startswith("v3."), service.get_user_info().subject)
