@@ -25,7 +25,7 @@ STOPS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks test-clients package-trees telegraf first-hour image screens map lives mutants \
+.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks test-clients package-trees telegraf argo first-hour image screens map lives mutants \
 	bench figures man proto lock clean
 
 help:  ## list the targets
@@ -102,6 +102,9 @@ package-trees: $(READY)  ## compare which files a package has with git, on 10,00
 
 telegraf: $(READY)  ## build Telegraf for tests/clients, once, in ~/.cache: five minutes of CPU
 	$(BIN)/python -m tests.clients.telegraf
+
+argo: $(READY)  ## build the command `argo` for tests/clients, once, in ~/.cache
+	$(BIN)/python -m tests.clients.argo_cli
 
 first-hour: $(READY)  ## type README's lines on bare Debians: needs root and debootstrap, half an hour
 	$(BIN)/python -m pytest -m first_hour -rs --durations=0

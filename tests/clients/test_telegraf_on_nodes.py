@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from scheduler.access import issued_tokens
-from tests.clients import telegraf
+from tests.clients.telegraf import TELEGRAF
 from tests.gateway.conftest import served as served
 from tests.gateway.serving_http import Served
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "telegraf.conf"
 
-needs_telegraf = pytest.mark.skipif(telegraf.program() is None, reason="needs `make telegraf`")
+needs_telegraf = pytest.mark.skipif(TELEGRAF.program() is None, reason="needs `make telegraf`")
 
 
 def tell(served: Served, token: str) -> list[str]:
     """Of one look at the node, returns what Telegraf said of errors."""
-    program = telegraf.program()
+    program = TELEGRAF.program()
     assert program is not None
     variables = {"SCHEDULER_GATEWAY": served.gateway.url, "SCHEDULER_TOKEN": token}
     done = subprocess.run(
