@@ -66,8 +66,20 @@ class Client:
             self._channel = grpc.insecure_channel(f"{host}:{port}", options=_OPTIONS)
         self.token = token or _token_from_environment()
         self.is_token_local = not self.token  # then it is for processes of root's, or our own
-        self.token = self.token or _local_token(host.strip("[]"), port) or ""
-        self.metadata = (("authorization", f"Bearer {self.token}"),) if self.token else ()
+        self._find_token()
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+    def _find_token(self) -> bool:
+        """Asks the daemon of this machine, which may not have been there before. Returns whether
+        there is a new token."""
+        if self.token:
+            return False
+        host, port = address(self.server)
+        self.token = _local_token(host.strip("[]"), port) or ""
+        return bool(self.token)
 
     # --- the calls ------------------------------------------------------------------------------
 
@@ -202,9 +214,11 @@ class Client:
             try:
                 return self._unary(method, request, reply)
             except CallError as error:
-                if error.status not in _AGAIN:
+                lacks_token = error.status == "UNAUTHENTICATED" and self._find_token()
+                if error.status not in _AGAIN and not lacks_token:
                     raise
             time.sleep(pause)
+            self._find_token()
         return self._unary(method, request, reply)
 
     def _unary(

@@ -37,6 +37,8 @@ def names(person: Visitor) -> list[str]:
 def column(person: Visitor, title: str) -> list[str]:
     """What stands in the column of this title."""
     titles = [each.get_attribute("title") for each in person.page.locator("thead th").all()]
+    if title not in titles:  # not yet
+        return []
     place = titles.index(title) + 1
     return person.page.locator(f"tr.job td:nth-child({place})").all_inner_texts()
 

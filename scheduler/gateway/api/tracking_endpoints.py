@@ -18,6 +18,7 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 BODY_BYTES_MAX = 4 * 2**20
 UNPACKED_BYTES_MAX = 16 * 2**20
+ENTRIES_MAX = 20_000  # at once: one that is refused costs microseconds, however short it is
 ARTIFACT_BYTES_MAX = 2**30
 PIECE_BYTES = 2**20
 SPOOL_MAX = 100  # characters
@@ -51,6 +52,8 @@ async def _take(asked: Asked, job: str, attempt: int, spool: str, first: int) ->
     content = await asyncio.to_thread(
         unpacked, body, asked.request.headers.get("content-encoding", "")
     )
+    if content.count(b"\n") > ENTRIES_MAX:
+        raise Problem(413, f"at most {ENTRIES_MAX} entries are taken at once")
     delivery = SentEntries(job, attempt, spool, first, content, time.time())
     try:
         return await asyncio.wrap_future(asked.series.deliver(delivery))
@@ -120,7 +123,8 @@ ENDPOINTS = (
         "/tracking",
         take_entries,
         "Takes entries of a spool, one JSON object in a line, of the job whose token is shown. "
-        "All before `next` are on disk; those that were sent before are skipped.",
+        "All before `next` are on disk; those that were sent before are skipped. At most "
+        f"{ENTRIES_MAX} are taken at once.",
         object_of(next=INTEGER, refused=INTEGER, reasons=list_of(STRING)),
         (
             Parameter("attempt", "of the job", "integer"),

@@ -8,7 +8,12 @@ import zlib
 import httpx
 import pytest
 
-from scheduler.gateway.api.tracking_endpoints import BODY_BYTES_MAX, UNPACKED_BYTES_MAX, unpacked
+from scheduler.gateway.api.tracking_endpoints import (
+    BODY_BYTES_MAX,
+    ENTRIES_MAX,
+    UNPACKED_BYTES_MAX,
+    unpacked,
+)
 from scheduler.gateway.problems import Problem
 from tests.gateway.series.delivering import entries, metric
 from tests.gateway.serving_http import Served
@@ -61,8 +66,18 @@ def test_a_body_that_is_too_large_is_refused(served: Served) -> None:
     with relay(served) as client:
         answer = client.post(TRACKING, params=PARAMETERS, content=b" " * (BODY_BYTES_MAX + 1))
         assert answer.status_code == 413
-        larger = b"\n" * (BODY_BYTES_MAX // 2)  # than other requests may be
+        larger = b" " * (BODY_BYTES_MAX // 2)  # than other requests may be
         assert client.post(TRACKING, params=PARAMETERS, content=larger).status_code == 200
+
+
+def test_more_entries_than_are_taken_at_once_are_refused(served: Served) -> None:
+    """Each line costs time, and millions of empty ones are a small body."""
+    with relay(served) as client:
+        lines = gzip.compress(b"\n" * (ENTRIES_MAX + 1))
+        encoding = {"Content-Encoding": "gzip"}
+        answer = client.post(TRACKING, params=PARAMETERS, content=lines, headers=encoding)
+        assert answer.status_code == 413
+        assert answer.json()["error"]["message"] == "at most 20000 entries are taken at once"
 
 
 @pytest.mark.parametrize(
