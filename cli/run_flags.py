@@ -16,7 +16,7 @@ SESSION_HOURS_MAX = 168.0
 ASKED_ABOVE = 1000  # more jobs at once need --yes
 JOBS_MAX = 10_000  # the scheduler takes no more at once
 REPEAT = "repeat"  # in braces: the number of a repetition, from 0
-HOW = ("succeeded", "failed", "finished", "skipped-or-succeeded")
+HOW = ("succeeded", "failed", "finished", "skipped-or-succeeded", "ended")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 
 
@@ -237,7 +237,7 @@ def add_order(group: argparse._ArgumentGroup) -> None:
         type=_after,
         default=[],
         help="start after this job has succeeded, or has ended as HOW says: failed, finished (not "
-        "skipped), skipped-or-succeeded; otherwise the job is SKIPPED",
+        "skipped), skipped-or-succeeded, ended (in whatever way); otherwise the job is SKIPPED",
     )
     group.add_argument(
         "--hold", action="store_true", help="do not start the job until it is released"

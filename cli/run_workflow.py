@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from cli import command, run, waiting
 from cli.command import Parser, UsageError, note, say
@@ -48,6 +49,12 @@ def parser() -> Parser:
     group.add_argument(
         "--params", metavar="JSON", type=_json, default={}, help="several of them, as an object"
     )
+    group.add_argument(
+        "--start",
+        metavar="STEP",
+        default="",
+        help="run only this step and those behind it, as if those before had succeeded",
+    )
     group.add_argument("--name", metavar="NAME", default="", help="instead of the document's name")
     group = this.add_argument_group("the jobs")
     group.add_argument("--project", metavar="NAME", default="", help="project of the jobs")
@@ -74,7 +81,7 @@ def submit(options: argparse.Namespace) -> int:
     suffix = "".join(random.choices(SUFFIX, k=5))
     parameters = {**options.params, **dict(options.parameter)}
     try:
-        made = compile_workflow(text, parameters, options.name, suffix)
+        made = compile_workflow(text, parameters, options.name, suffix, options.start)
     except WorkflowError as error:
         raise UsageError(f"{options.file}:{error.line}:{error.column}: {error}") from None
     for line in made.warnings:
@@ -103,6 +110,8 @@ def submit(options: argparse.Namespace) -> int:
             say(printable(line))
         for step in made.steps:
             say(printable(f"{step.name}: {shlex.join(step.command)}"))
+            for line in exchanged(step.data):
+                say(printable(f"  {line}"))
     else:
         say(made.name)
     sys.stdout.flush()
@@ -115,6 +124,22 @@ def submit(options: argparse.Namespace) -> int:
         return 0
     by = "scheduler-run-workflow"
     return waiting.wait_for_jobs(client, (WORKFLOW, made.name), ids.values(), by, may_skip=True)
+
+
+def exchanged(data: Mapping[str, Any]) -> Iterator[str]:
+    """What the wrapper of a step will do, a line each."""
+    for condition in data.get("when", ()):
+        yield f"if {condition}"
+    for each in data.get("inputs", ()):
+        source = "nothing: it is absent"
+        if "raw" in each:
+            source = f"{len(each['raw'])} characters"
+        elif "step" in each:
+            source = f"{each['artifact']} of {each['step']}"
+        yield f"takes {each['path']}: {source}"
+    outputs = data.get("outputs", {})
+    for each in (*outputs.get("parameters", ()), *outputs.get("artifacts", ())):
+        yield f"gives {each['name']}: {each['path']}"
 
 
 def tree(after: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
@@ -138,11 +163,19 @@ def tree(after: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
         left += [(name, inner, each, each == under[-1]) for each in reversed(under)]
 
 
-_OWN = {"succeeded": "", "failed": "if it fails", "finished": "also if it fails"}
+_OWN = {
+    "succeeded": "",
+    "failed": "if it fails",
+    "finished": "also if it fails",
+    "skipped-or-succeeded": "also if it is skipped",
+    "ended": "however it ends",
+}
 _OTHERS = {
     "succeeded": "after {}",
     "failed": "if {} fails",
     "finished": "after {}, also if that fails",
+    "skipped-or-succeeded": "after {}, also if that is skipped",
+    "ended": "after {}, however that ends",
 }
 
 

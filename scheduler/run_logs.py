@@ -15,6 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 from scheduler.core.errors import NotFound
 from scheduler.core.model import JobId, Time
+from scheduler.step_wrapper.wrapped_command import SKIPPED
 
 CHUNK_BYTES = 64 * 1024
 DELETED = "deleted"  # the file in a job's folder that says why its logs are gone
@@ -228,6 +229,18 @@ def out_of_memory_line(output: bytes) -> str:
     lines = reversed(output.splitlines())
     found = next((line for line in lines if _OUT_OF_MEMORY.search(line)), b"")
     return found.decode(errors="replace").strip()[:LINE_MAX]
+
+
+def read_skip_line(path: Path) -> str:
+    """The same as `skip_line`, of the end of this output."""
+    return skip_line(_end_of(path))
+
+
+def skip_line(output: bytes) -> str:
+    """Returns why the wrapper of a workflow's step did not run it; empty if it does not say."""
+    lines = reversed(output.splitlines())
+    found = next((line for line in lines if line.startswith(SKIPPED.encode())), b"")
+    return _one_line(found[len(SKIPPED) :])
 
 
 def failure_line(root: Path, job_id: JobId, attempt: int) -> str:

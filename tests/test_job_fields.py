@@ -89,6 +89,7 @@ NO_FLAG = {
     "directory": "the folder in which run-scheduler is called",
     "code": "--code, when the package has been uploaded",
     "workflow": "it is set for the first job of a workflow",
+    "step": "scheduler-run-workflow, which compiles it",
 }
 NOT_SHOWN = {"workflow": "no person reads it; GetJob has it for programs"}
 EXEMPT: dict[str, dict[str, str]] = {
@@ -119,6 +120,7 @@ EXEMPT: dict[str, dict[str, str]] = {
         "experiment": "a heading for people",
         "labels": "a heading for people",
         **dict.fromkeys(("parallel", "metric", "maximize", "prune", "prune_after"), NO_SWEEP),
+        "step": NO_PROGRAM,
         "after": "jobs of a trace come at their times, whatever became of others",
         "workflow": "jobs of a trace belong to no workflow",
         "held": "there is nobody to release it",

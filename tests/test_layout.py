@@ -128,7 +128,15 @@ ELSEWHERE = {
     "scheduler/workflows/depends.py": ("workflows/test_compiler.py", "against an oracle"),
     "scheduler/workflows/document.py": ("workflows/test_compiler.py", "its errors' places"),
     "scheduler/workflows/step_jobs.py": ("workflows/test_compiler.py", "what steps become"),
-    "scheduler/workflows/substitution.py": ("workflows/test_compiler.py", "names and their errors"),
+    "scheduler/workflows/step_volumes.py": ("workflows/test_compiler.py", "what steps become"),
+    "scheduler/step_wrapper/wrapped_command.py": (
+        "clusters/test_step_wrapping.py",
+        "as it runs in jobs, in several Pythons",
+    ),
+    **{
+        f"scheduler/workflows/{each}.py": ("workflows/test_step_data.py", "what steps exchange")
+        for each in ("scope",)
+    },
     "simulator/lives/graphs.py": ("lives/mutants.py", "jobs behind others"),
     "simulator/lives/growing_jobs.py": ("lives/mutants.py", "checker"),
     "simulator/lives/observed_memory.py": ("lives/mutants.py", "checker"),

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from scheduler.clusters import step_wrapping
 from scheduler.clusters.process_per_gpu import one_for_each_gpu
 from scheduler.core.errors import Impossible
 from scheduler.core.job_volumes import is_below, parse_all
@@ -67,6 +68,8 @@ class Paths:
     data: str = "/data"
     code: str = "/code"  # only of a job with a package
     volumes: tuple[tuple[str, str], ...] = ()  # where the job looks for each, and where it is
+    wrapper: str = step_wrapping.MOUNTED  # of the steps of workflows
+    workflows: str = "/snapshots/workflows"  # where they keep what they give
 
 
 def environment(
@@ -181,7 +184,10 @@ def command(spec: JobSpec, paths: Paths) -> list[str]:
     with one of them, or where the value of an option does, as in `--data_dir=/data/cifar`.
     """
     words = plain_command(spec, paths)
-    return one_for_each_gpu(words) if spec.process_per_gpu else words
+    words = one_for_each_gpu(words) if spec.process_per_gpu else words
+    if not spec.step:
+        return words
+    return step_wrapping.command(words, spec.step, paths.wrapper, paths.workflows)
 
 
 def plain_command(spec: JobSpec, paths: Paths) -> list[str]:

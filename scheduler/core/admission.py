@@ -74,6 +74,7 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
     _labels(spec.labels)
     check_length("workflow", spec.workflow, WORKFLOW_BYTES_MAX)
     _sweep(spec)
+    _step(spec.step)
     _size(spec)
 
 
@@ -330,6 +331,11 @@ def _word(flag: str, word: str) -> None:
         raise Rejected(f"{flag} {quote(word)}: must not contain a NUL character")
 
 
+def _step(step: str) -> None:
+    """What is in it concerns only its wrapper, which runs with the rights of the job."""
+    check_text("step", step, most=SPEC_BYTES_MAX)
+
+
 def spec_bytes(spec: JobSpec) -> int:
     """Returns the size of all text in a specification."""
     named = (*spec.env, *spec.exported, *spec.labels, *spec.folders)
@@ -337,6 +343,7 @@ def spec_bytes(spec: JobSpec) -> int:
     texts = (
         *(spec.name, spec.user, spec.image, spec.project, spec.experiment),
         *(spec.script_path, spec.custom_dir, spec.snapshots_dir, spec.directory, spec.code),
+        spec.step,
     )
     words = (*texts, *spec.command, *spec.args, *spec.secrets, *spec.volumes, *pairs)
     return sum(len(text.encode()) for text in words) + len(spec.workflow)

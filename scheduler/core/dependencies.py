@@ -35,6 +35,7 @@ HOLDS: Mapping[When, frozenset[Outcome]] = {
     When.FAILED: frozenset({Outcome.FAILED}),
     When.FINISHED: frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED}),
     When.SKIPPED_OR_SUCCEEDED: frozenset({Outcome.SKIPPED, Outcome.SUCCEEDED}),
+    When.ENDED: frozenset(Outcome),
 }
 _DID = {
     Outcome.SUCCEEDED: "succeeded",

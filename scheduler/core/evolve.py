@@ -41,6 +41,7 @@ from scheduler.core.admission import port_owner
 from scheduler.core.draft import Change, Draft
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import (
+    EXIT_SKIPPED,
     EXIT_STOPPED,
     Cancelled,
     EpochEnded,
@@ -285,6 +286,9 @@ def _end_run(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
     seconds = max(0.0, now - run.started_at)
     draft.use(job.spec.user, seconds * len(run.shares))
     job = replace(job, run=None, ran_seconds=job.ran_seconds + seconds)
+    if job.spec.step and pod is not None and pod.exit_code == EXIT_SKIPPED and not job.cancelled:
+        return _end_job(job, Outcome.SKIPPED, pod.reason, now)
+    done = done and not _lacks_outputs(job, pod)
     if done or (exited_well and not (stopped or job.cancelled or wanted_more)):
         if not done and _was_away_at_its_end(job, run, draft):
             why = (
@@ -315,6 +319,11 @@ def _end_run(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
     return _retry_or_fail(job, Failure.ERROR, job.spec.retries, _exit_reason(pod), now, rules)
 
 
+def _lacks_outputs(job: Job, pod: Pod | None) -> bool:
+    """Whether it is a step whose wrapper could not keep what it gives."""
+    return bool(job.spec.step) and (pod is None or pod.state is not PodState.SUCCEEDED)
+
+
 def _ended_by(gone: str, run: Run, pod: Pod | None, killed: bool) -> bool:
     """Whether the run ended because its GPU was lost, and not by a stop that it obeyed or was
     killed for."""
@@ -333,8 +342,9 @@ def lost_gpu(run: Run, nodes: Sequence[Node]) -> str:
 
 
 def _unless_done(job: Job, now: Time) -> Job:
-    """A waiting job without epochs left has ended; perhaps its last report came late."""
-    if job.waiting and job.epochs_done >= job.max_epochs:
+    """A waiting job without epochs left has ended; perhaps its last report came late. (What a step
+    gives is kept after its epochs, so it ends when its wrapper does.)"""
+    if job.waiting and job.epochs_done >= job.max_epochs and not job.spec.step:
         return _finish(job, None, None, now)
     return job
 

@@ -23,6 +23,7 @@ HEADROOM_MIB_MIN = 256
 HEADROOM_FRACTION = 0.03
 PRETENDED = "pretended"  # the type of a GPU that exists on paper only
 EXIT_STOPPED = 85  # the client library's exit code after a request to stop
+EXIT_SKIPPED = 86  # of the wrapper of a workflow's step: its condition does not hold
 
 
 # --- the cluster and its jobs -------------------------------------------------------------------
@@ -104,6 +105,7 @@ class When(StrEnum):
     FAILED = "failed"
     FINISHED = "finished"  # it succeeded, failed or was cancelled, but was not skipped
     SKIPPED_OR_SUCCEEDED = "skipped-or-succeeded"
+    ENDED = "ended"  # in whatever way
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,8 @@ class JobSpec:
     after: tuple[After, ...] = ()  # it starts only when all of these hold: see dependencies.py
     volumes: tuple[str, ...] = ()  # SRC:DST[:ro]: see job_volumes.py
     workflow: bytes = b""  # of a workflow's first job: its document, packed; no decision reads it
+    # What its wrapper brings from other steps of its workflow and keeps for them: see step_wrapper.
+    step: str = ""  # JSON; empty: it has no wrapper
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -215,7 +219,9 @@ class Outcome(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    SKIPPED = "skipped"  # it never ran, because a condition in `after` can never hold
+    # A condition in `after` can never hold, so it never ran; or its wrapper found its own condition
+    # false (EXIT_SKIPPED).
+    SKIPPED = "skipped"
 
 
 class Failure(StrEnum):

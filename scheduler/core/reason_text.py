@@ -60,7 +60,7 @@ def text(reason: Reason) -> str:
             return "will be planned in a moment" if reason.observed else unobserved
         case Waiting.PARALLEL:
             first = f"; {_jobs(reason)} come{_s(reason)} first" if reason.jobs else ""
-            return f"at most {reason.parallel} of its sweep at once{first}"
+            return f"at most {reason.parallel} at once{first}"
         case Waiting.STARTING:
             return reason.cause
         case Waiting.SILENT:
@@ -121,7 +121,7 @@ def listed(names: Iterable[str], more: int = 0) -> str:
 
 
 def _after(reason: Reason) -> str:
-    how = {When.FAILED: " to fail", When.FINISHED: " to end"}
+    how = {When.FAILED: " to fail", When.FINISHED: " to end", When.ENDED: " to end"}
     where = f" ({reason.cause})" if reason.cause else ""
     return f"waits for {_jobs(reason)}{how.get(reason.when, '') if reason.when else ''}{where}"
 

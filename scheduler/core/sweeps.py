@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from scheduler.core.model import Job, JobId, JobSpec, Profile
 
 LABEL = "sweep"
+WORKFLOW = "workflow-id"  # a label as well; of a workflow, only the number of jobs at once matters
 ASHA, MEDIAN = "asha", "median"
 RULES = (ASHA, MEDIAN)
 FACTOR = 3  # of asha: a rung is after so many times the epochs of the one before
@@ -34,7 +35,8 @@ Scores = Mapping[int, Mapping[JobId, float]]  # of a sweep: by epoch and job
 
 def sweep_of(spec: JobSpec) -> str:
     """The name of its sweep among all users'; empty: it is in none."""
-    name = next((value for key, value in spec.labels if key == LABEL), "")
+    labels = dict(spec.labels)
+    name = labels.get(LABEL) or labels.get(WORKFLOW, "")
     return f"{spec.user}/{name}" if name else ""
 
 

@@ -18,7 +18,7 @@ from scheduler.access.kubernetes_users import KubernetesUsers
 from scheduler.access.reviewed_tokens import ReviewedTokens
 from scheduler.api.agents import AgentReports
 from scheduler.api.target import Preview, Visit, WantedVisit, first_launch
-from scheduler.clusters import library_renewal
+from scheduler.clusters import library_renewal, step_wrapping
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
 from scheduler.clusters.kubernetes.holders.holders import Holders, HolderTimeouts
@@ -232,6 +232,7 @@ def target_of(
         http=config.legacy.service or _reachable(http),
         library=library_renewal.install_files(library_renewal.files(), config.state_dir.absolute()),
         renew_library=_renews_library(config),
+        wrapper=step_wrapping.install_files(config.state_dir.absolute()),
         secrets=secrets,
         log_mib=config.housekeeping.log_mib,
         disk_reserve_mib=config.housekeeping.disk_reserve,

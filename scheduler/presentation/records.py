@@ -185,6 +185,7 @@ def spec_of(spec: pb.JobSpec) -> Record:
         "prune": spec.prune,
         "prune_after": spec.prune_after,
         "after": [{"job": each.job, "when": each.when} for each in spec.after],
+        "step": spec.step,
     }
 
 

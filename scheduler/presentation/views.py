@@ -285,6 +285,7 @@ FLAGS = {
     "no_tracking": "--no_tracking",
     "debug_wait": "--debug_wait",
     "code": "--code",
+    "step": "step",
     "directory": "directory",
     "parallel": "--parallel",
     "metric": "--metric",

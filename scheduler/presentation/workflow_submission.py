@@ -7,6 +7,7 @@ the document that the first of them carries (ADR 56).
 from __future__ import annotations
 
 import hashlib
+import json
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -58,8 +59,12 @@ def submission(
                 memory_mib=step.memory_mib or None,
                 disable_gpu_sharing=step.gpus > 0 and not step.shareable,
                 retries=step.retries,
+                max_epochs=step.max_epochs or None,
+                volumes=step.volumes,
+                parallel=made.parallel,
                 time_limit_seconds=step.time_limit_seconds or None,
                 after=[pb.After(job=ids[name], when=when) for name, when in step.after],
+                step=_told(step, workflow_id),
                 workflow=packed if ids[step.name] == workflow_id else b"",
             ),
         )
@@ -114,3 +119,10 @@ def unpacked(packed: bytes) -> dict[str, Any]:
 
 def _pairs(values: Mapping[str, str]) -> list[pb.KeyValue]:
     return [pb.KeyValue(key=key, value=value) for key, value in values.items()]
+
+
+def _told(step: StepJob, workflow_id: str) -> str:
+    """What the wrapper of the step has to do. The data of a workflow are kept under its id."""
+    if not step.data:
+        return ""
+    return json.dumps({"workflow": workflow_id, "step": step.name, **step.data})

@@ -1,7 +1,8 @@
 """A workflow in Argo's language, and parameters, become the jobs of its steps. Pure.
 
 All that can be known at the submission is decided here: parameters, loops over items, `when`. What
-depends on how a step ends is a condition of the jobs behind it. A field that is not in this subset
+depends on how a step ends is a condition of the jobs behind it. What depends on what a step gives
+is left to the wrapper of the step that needs it (see scope.py). A field that is not in this subset
 is an error with its line, never silence.
 """
 
@@ -9,10 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
+from scheduler.step_wrapper.expression import TAG, ExpressionError, holds
+from scheduler.workflows import step_data, step_volumes
 from scheduler.workflows.depends import (
     FAILED,
     OMITTED,
@@ -23,22 +27,33 @@ from scheduler.workflows.depends import (
     Ways,
     ways,
 )
-from scheduler.workflows.document import Located, read
-from scheduler.workflows.expression import ExpressionError, holds
+from scheduler.workflows.document import Located, WorkflowError, read
+from scheduler.workflows.scope import NOTHING, RESULT, Later, Outputs, Scope, Tasks
+from scheduler.workflows.step_data import Arguments, check_enum, first, items
 from scheduler.workflows.step_jobs import StepJob, step_job
-from scheduler.workflows.substitution import filled
 
 STEPS_MAX = 10_000
 DEPTH_MAX = 20  # of templates in templates
 NOT_USED = ("serviceAccountName", "podGC", "ttlStrategy", "priority", "archiveLogs")
-SPEC = ("entrypoint", "arguments", "templates", *NOT_USED)
-TEMPLATE = ("name", "inputs", "container", "script", "dag", "steps", "retryStrategy", "metadata")
-TASK = ("name", "template", "arguments", "dependencies", "depends", "when", "withItems")
+SPEC = (
+    *("entrypoint", "arguments", "templates", "templateDefaults", "volumes", "onExit"),
+    *("parallelism", *NOT_USED),
+)
+KINDS = ("container", "script", "dag", "steps")
+OF_CONTAINERS = ("retryStrategy", "activeDeadlineSeconds", "metadata")
+TEMPLATE = ("name", "inputs", "outputs", *KINDS, *OF_CONTAINERS)
+LOOPS = ("withItems", "withParam", "withSequence")
+TASK = ("name", "template", "arguments", "dependencies", "depends", "when", *LOOPS)
+NOWHERE = "\0"  # in place of the start, where nothing runs
+EXIT = "onExit"  # the name of the step
+AFTER_MAX = 1000  # conditions of a job, as the scheduler takes them
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _WHEN = {
     frozenset({SUCCEEDED}): "succeeded",
     frozenset({FAILED}): "failed",
     frozenset({SUCCEEDED, FAILED}): "finished",
+    frozenset({SUCCEEDED, SKIPPED}): "skipped-or-succeeded",
+    frozenset({SUCCEEDED, FAILED, SKIPPED}): "ended",
 }
 
 Condition = tuple[str, str]  # the name of a step, and how it must have ended
@@ -50,6 +65,16 @@ class CompiledWorkflow:
     steps: tuple[StepJob, ...]  # each behind those that it waits for
     left_out: tuple[str, ...]  # names of steps that do not run, whatever the others do
     warnings: tuple[str, ...]
+    parallel: int = 0  # so many of its steps may run at once; 0: any number
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a task inherits from the tasks that it is in."""
+
+    after: tuple[Condition, ...] = ()
+    whens: tuple[str, ...] = ()  # conditions that are judged when the step starts
+    start: str = ""  # of what is in it, only this task and those behind it run
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +84,23 @@ class _CompiledTask:
     jobs: tuple[str, ...]  # none: it does not run
     after: tuple[Condition, ...]  # its own conditions
     omitted: bool = False  # its conditions can never hold
+    assumed: bool = False  # it is taken to have succeeded, before the step to start with
     plain: bool = True  # it has succeeded when all of its jobs have
     loop: bool = True  # its jobs are alike, and none of them is behind another
+    may_skip: bool = False  # a `when` is judged when it starts
     continues: bool = False
+    outputs: Outputs = NOTHING
 
     @property
     def ends(self) -> tuple[str, ...]:
         """The ways in which it may end, as Argo calls them."""
         if self.omitted:
             return (OMITTED,)
+        if self.assumed:
+            return (SUCCEEDED,)
         usual = (SUCCEEDED, FAILED) if self.jobs else (SKIPPED,)
-        return (*usual, OMITTED) if self.after else usual
+        skips = (SKIPPED,) if self.may_skip else ()
+        return (*usual, *skips, OMITTED) if self.after else (*usual, *skips)
 
 
 def compile_workflow(
@@ -77,11 +108,12 @@ def compile_workflow(
     parameters: Mapping[str, str] | None = None,
     name: str = "",
     suffix: str = "",
+    start: str = "",
 ) -> CompiledWorkflow:
     """`document`: YAML, or what was read already. `name`: instead of the document's. `suffix`:
-    follows a name that it wants generated."""
+    follows a name that it wants generated. `start`: only this step and those behind it run."""
     read_already = document if isinstance(document, Located) else read(document)
-    return _Compiler(read_already, parameters or {}, name, suffix).result()
+    return _Compiler(read_already, parameters or {}, name, suffix).result(start)
 
 
 @dataclass(slots=True)
@@ -94,8 +126,11 @@ class _Compiler:
     steps: dict[str, StepJob] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    later: Later = field(default_factory=Later)
+    volumes: Mapping[str, Located] = field(default_factory=dict)
+    defaults: Located | None = None  # of templates
 
-    def result(self) -> CompiledWorkflow:
+    def result(self, start: str) -> CompiledWorkflow:
         top = self.document.fields("apiVersion", "kind", "metadata", "spec")
         if "kind" in top and top["kind"].text() != "Workflow":
             raise top["kind"].error(f"{top['kind'].text()!r}: must be Workflow")
@@ -106,16 +141,50 @@ class _Compiler:
             if each in spec:
                 self._warn(spec[each], "is not used")
         self.name = self.name or self._own_name(top.get("metadata"))
-        for template in _list(spec, "templates"):
+        self.defaults = spec.get("templateDefaults")
+        self.volumes = step_volumes.by_name(items(spec, "volumes"))
+        for template in items(spec, "templates"):
             self._add(template)
         names = self._workflow_parameters(spec.get("arguments"))
-        names["workflow.name"] = self.name
+        workflow = Scope(self.later, {**names, "workflow.name": self.name})
         if "entrypoint" not in spec:
             raise top["spec"].error("entrypoint is missing")
-        self._enter(spec["entrypoint"], {}, "", (), names, 0)
+        own = self._own_inputs(spec, names)
+        self._enter(spec["entrypoint"], own, "", _Place(start=start), workflow, 0)
+        if "onExit" in spec:
+            self._at_the_end(spec["onExit"], own, workflow)
+        steps = tuple(self._with_results())
+        parallel = spec["parallelism"].whole(1) if "parallelism" in spec else 0
         return CompiledWorkflow(
-            self.name, tuple(self.steps.values()), tuple(self.left_out), tuple(self.warnings)
+            self.name, steps, tuple(self.left_out), tuple(self.warnings), parallel
         )
+
+    def _at_the_end(self, ref: Located, own: Arguments, workflow: Scope) -> None:
+        if len(self.steps) > AFTER_MAX:
+            raise ref.error(f"there are {len(self.steps)} steps, and {AFTER_MAX} at most with it")
+        after = tuple((step, "ended") for step in self.steps)
+        self._enter(ref, own, EXIT, _Place(after), workflow, 0)
+
+    def _own_inputs(self, spec: Mapping[str, Located], names: Mapping[str, str]) -> Arguments:
+        """The arguments of the workflow that its entrypoint takes under the same names."""
+        template = self.templates.get(spec["entrypoint"].text())
+        inputs = step_data.part(template, "inputs") if template else {}
+        wanted = (first(each.mapping(), "name") for each in items(inputs, "parameters"))
+        by_name = {name: names.get(f"workflow.parameters.{name}") for name in wanted}
+        return Arguments(
+            {name: value for name, value in by_name.items() if name and value is not None}
+        )
+
+    def _with_results(self) -> Iterator[StepJob]:
+        """The steps; what they print is kept of those only of which it is used."""
+        wanted = {
+            str(value["step"])
+            for step in self.steps.values()
+            for value in step.data.get("values", {}).values()
+            if value.get("name") == RESULT
+        }
+        for step in self.steps.values():
+            yield replace(step, data={**step.data, "result": True}) if step.name in wanted else step
 
     def _warn(self, at: Located, words: str) -> None:
         line = f"line {at.line}: {at.path}: {words}"
@@ -130,15 +199,20 @@ class _Compiler:
         return (has["generateName"].text() if "generateName" in has else "workflow-") + self.suffix
 
     def _add(self, template: Located) -> None:
-        has = template.fields(*TEMPLATE, "activeDeadlineSeconds")
+        if self.defaults:
+            template = _with_defaults(template, self.defaults)
+        has = template.fields(*TEMPLATE)
         if "name" not in has:
             raise template.error("name is missing")
         name = has["name"].text()
         if name in self.templates:
             raise has["name"].error(f"there are two templates {name!r}")
-        kinds = [kind for kind in ("container", "script", "dag", "steps") if kind in has]
+        kinds = [kind for kind in KINDS if kind in has]
         if len(kinds) != 1:
-            raise template.error("must have one of container, script, dag and steps")
+            raise template.error(f"must have one of {', '.join(KINDS)}")
+        for each in OF_CONTAINERS if kinds[0] in ("dag", "steps") else ():
+            if each in has:
+                self._warn(has[each], f"is not used: it does not apply to {kinds[0]}")
         self.templates[name] = template
 
     # --- parameters -----------------------------------------------------------------------------
@@ -147,15 +221,15 @@ class _Compiler:
         given = dict(self.parameters)
         found = {}
         has = arguments.fields("parameters") if arguments else {}
-        for each in _list(has, "parameters"):
-            known = each.fields("name", "value", "default", "enum", "description")
+        for each in items(has, "parameters"):
+            known = each.fields(*step_data.PARAMETER)
             name = known["name"].text() if "name" in known else ""
             value = given.pop(name, None)
             if value is None:
-                value = _first(known, "value", "default")
+                value = first(known, "value", "default")
             if not name or value is None:
                 raise each.error("value is missing" if name else "name is missing")
-            _check_enum(value, known, each)
+            check_enum(value, known, each)
             found[f"workflow.parameters.{name}"] = value
         if given:
             names = ", ".join(name.rpartition(".")[2] for name in found) or "none"
@@ -163,128 +237,189 @@ class _Compiler:
             raise at.error(f"there is no parameter {min(given)!r}; there are: {names}")
         return found
 
-    def _inputs(
-        self, template: Located, given: Mapping[str, str], at: Located, names: Mapping[str, str]
-    ) -> dict[str, str]:
-        has = template.mapping()
-        inputs = has["inputs"].fields("parameters") if "inputs" in has else {}
-        found, left = {}, dict(given)
-        for each in _list(inputs, "parameters"):
-            known = filled(each, names).fields("name", "value", "default", "enum", "description")
-            name = known["name"].text() if "name" in known else ""
-            value = left.pop(name, None)
-            if value is None:
-                value = _first(known, "value", "default")
-            if value is None:
-                raise at.error(f"the template needs the parameter {name!r}")
-            _check_enum(value, known, at)
-            found[f"inputs.parameters.{name}"] = value
-        for name in left:
-            self._warn(at, f"the template has no parameter {name!r}")
-        return found
-
     # --- templates ------------------------------------------------------------------------------
 
     def _enter(
         self,
         ref: Located,
-        given: Mapping[str, str],
+        given: Arguments,
         name: str,
-        after: tuple[Condition, ...],
-        names: Mapping[str, str],
+        place: _Place,
+        workflow: Scope,
         depth: int,
     ) -> _CompiledTask:
-        """`name`: of the step, empty for the entrypoint; `names`: of the whole workflow."""
-        template = self.templates.get(ref.text())
-        if template is None:
-            raise ref.error(f"there is no template {ref.text()!r}")
+        """`name`: of the step, empty for the entrypoint; `workflow`: names of the whole of it."""
+        template = self._template(ref)
         if depth > DEPTH_MAX:
             raise ref.error("templates are nested too deeply: does one use itself?")
-        scope = {**names, **self._inputs(template, given, ref, names)}
+        inputs = step_data.input_parameters(template, given.parameters, ref, workflow, self._warn)
+        scope = workflow.with_names(inputs)
+        artifacts, wanted = step_data.input_artifacts(
+            template, given.artifacts, ref, scope, self._warn
+        )
+        scope = replace(
+            scope, artifacts={f"inputs.artifacts.{name}": of for name, of in artifacts.items()}
+        )
         has = template.mapping()
-        if "dag" in has:
-            inner = has["dag"].fields("tasks", "failFast")
-            tasks = _list(inner, "tasks")
-            return self._tasks(tasks, _order(tasks), name, after, scope, names, depth)
-        if "steps" in has:
-            groups = [list(group.items()) for group in has["steps"].items()]
-            tasks = tuple(task for group in groups for task in group)
-            behind = _by_group(groups)
-            return self._tasks(tasks, behind, name, after, scope, names, depth)
-        full = name or template.mapping()["name"].text()
+        if "dag" in has or "steps" in has:
+            return self._graph(template, name, place, scope, workflow, depth)
+        if place.start:
+            raise _no_start(place.start, ref)
+        full = name or has["name"].text()
         if full in self.steps or len(self.steps) >= STEPS_MAX:
             twice = full in self.steps
             raise ref.error(f"two steps are named {full!r}" if twice else "has too many steps")
-        self.steps[full] = step_job(full, filled(template, scope), after, self._warn)
-        return _CompiledTask((full,), after)
+        scope = scope.with_names(step_data.paths(template, scope))
+        inner = {key: each for key, each in has.items() if key != "inputs"}
+        filled = scope.filled(replace(template, value=inner))
+        brought = [{**of, "path": scope.filled(at.mapping()["path"]).text()} for at, of in wanted]
+        job = step_job(full, filled, place.after, self.volumes, self._warn)
+        self.steps[full] = _with_data(job, filled, brought, place.whens, self.later)
+        return _CompiledTask(
+            (full,),
+            place.after,
+            may_skip=bool(place.whens),
+            outputs=step_data.outputs_of_step(full, template, self.later),
+        )
 
-    def _tasks(
+    def _template(self, ref: Located) -> Located:
+        template = self.templates.get(ref.text())
+        if template is None:
+            raise ref.error(f"there is no template {ref.text()!r}")
+        return template
+
+    def _graph(
         self,
-        tasks: Sequence[Located],
-        behind: Mapping[str, str],
+        template: Located,
         prefix: str,
-        after: tuple[Condition, ...],
-        scope: Mapping[str, str],
-        names: Mapping[str, str],
+        place: _Place,
+        scope: Scope,
+        workflow: Scope,
         depth: int,
     ) -> _CompiledTask:
-        """`behind`: the expression of each task, in an order in which they can be compiled."""
+        has = template.mapping()
+        if "dag" in has:
+            kind, tasks = "tasks", items(has["dag"].fields("tasks", "failFast"), "tasks")
+            behind = _order(tasks)
+        else:
+            groups = [list(group.items()) for group in has["steps"].items()]
+            kind, tasks = "steps", tuple(task for group in groups for task in group)
+            behind = _by_group(groups)
         by_name = {task.mapping()["name"].text(): task for task in tasks}
         done: dict[str, _CompiledTask] = {}
         known: dict[str, TaskEnds] = {}
+        outputs: dict[str, Outputs] = {}
+        graph = {name: _named(expression) for name, expression in behind.items()}
+        head, _, rest = place.start.partition(".")
+        if head and head not in graph:
+            raise _no_start(head, template)
+        wanted = _behind(head, graph)
         for name, expression in behind.items():
-            task = by_name[name]
-            has = task.fields(*TASK, "continueOn")
-            at = has.get("depends", has.get("dependencies", task))
-            try:
-                ends = ways(expression, known) if expression else {}
-            except DependsError as error:
-                raise at.error(str(error)) from None
-            conditions = self._conditions(ends, done, at)
-            own = None if conditions is None else tuple(dict.fromkeys((*after, *conditions)))
-            full = f"{prefix}.{name}" if prefix else name
-            done[name] = replace(
-                self._task(has, task, full, own, scope, names, depth), continues=_continues(has)
+            here = replace(scope, tasks=Tasks(kind, outputs, graph, name))
+            start = rest if name == head else ""
+            if head and name not in wanted:
+                start = NOWHERE
+            place = replace(place, start=start)
+            done[name] = self._task(
+                by_name[name], expression, done, known, prefix, place, here, workflow, depth
             )
             known[name] = TaskEnds(done[name].ends, done[name].continues)
+            outputs[name] = done[name].outputs
         jobs = tuple(job for each in done.values() for job in each.jobs)
-        inner = (each for job in jobs for each in self.steps[job].after if each not in after)
-        plain = all(when == "succeeded" for _, when in inner)
-        return _CompiledTask(jobs, after, not jobs, plain, loop=False)
+        inner = (each for job in jobs for each in self.steps[job].after if each not in place.after)
+        plain = all(when in ("succeeded", "skipped-or-succeeded") for _, when in inner)
+        return _CompiledTask(
+            jobs,
+            place.after,
+            plain=plain,
+            loop=False,
+            may_skip=any(each.may_skip for each in done.values()),
+            outputs=step_data.outputs_of_graph(
+                template, replace(scope, tasks=Tasks(kind, outputs, graph))
+            ),
+        )
 
     def _task(
         self,
-        has: Mapping[str, Located],
         task: Located,
-        full: str,
-        after: tuple[Condition, ...] | None,
-        scope: Mapping[str, str],
-        names: Mapping[str, str],
+        expression: str,
+        done: Mapping[str, _CompiledTask],
+        known: Mapping[str, TaskEnds],
+        prefix: str,
+        place: _Place,
+        scope: Scope,
+        workflow: Scope,
         depth: int,
     ) -> _CompiledTask:
-        """`after`: None: its conditions can never hold."""
-        if after is None:
-            self.left_out.append(full)
-            return _CompiledTask((), (), omitted=True)
+        has = task.fields(*TASK, "continueOn")
+        at = has.get("depends", has.get("dependencies", task))
+        try:
+            ends = ways(expression, known) if expression else {}
+        except DependsError as error:
+            raise at.error(str(error)) from None
+        name = has["name"].text()
+        full = f"{prefix}.{name}" if prefix else name
         if "template" not in has:
             raise task.error("template is missing")
-        made: list[_CompiledTask] = []
-        for number, item in enumerate(_items(has, scope)):
-            here = {**scope, **item}
-            name = f"{full}-{number}" if item else full
-            if "when" in has and not _is_wanted(filled(has["when"], here)):
-                self.left_out.append(name)
-                continue
-            given = _arguments(has, here)
-            made.append(self._enter(has["template"], given, name, after, names, depth + 1))
+        if place.start == NOWHERE:
+            self.left_out.append(full)
+            nothing = self._nothing(has["template"], name)
+            return _CompiledTask((), (), assumed=True, outputs=nothing)
+        conditions = self._conditions(ends, done, at)
+        if conditions is None:
+            self.left_out.append(full)
+            nothing = self._nothing(has["template"], name)
+            return _CompiledTask((), (), omitted=True, outputs=nothing)
+        own = replace(place, after=tuple(dict.fromkeys((*place.after, *conditions))))
+        made = self._rounds(has, full, own, scope, workflow, depth)
+        continues = _continues(has)
         if not made:
-            return _CompiledTask((), after)
+            nothing = self._nothing(has["template"], name)
+            return _CompiledTask((), own.after, continues=continues, outputs=nothing)
+        looped = any(each in has for each in LOOPS)
         return _CompiledTask(
             tuple(job for each in made for job in each.jobs),
-            after,
+            own.after,
             plain=all(each.plain for each in made),
             loop=all(each.loop for each in made),
+            may_skip=any(each.may_skip for each in made),
+            continues=continues,
+            outputs=step_data.of_loop([each.outputs for each in made], self.later)
+            if looped
+            else made[0].outputs,
         )
+
+    def _nothing(self, ref: Located, name: str) -> Outputs:
+        template = self._template(ref)
+        why = f"{name!r} does not run"
+        if "dag" in template.mapping() or "steps" in template.mapping():
+            return step_data.outputs_of_graph_without_run(template, why)
+        return step_data.outputs_without_run(template, why)
+
+    def _rounds(
+        self,
+        has: Mapping[str, Located],
+        full: str,
+        place: _Place,
+        scope: Scope,
+        workflow: Scope,
+        depth: int,
+    ) -> list[_CompiledTask]:
+        made: list[_CompiledTask] = []
+        for number, item in enumerate(_items(has, scope)):
+            here = scope.with_names(item)
+            name = f"{full}-{number}" if item else full
+            inner = place
+            if "when" in has:
+                when = here.filled(has["when"])
+                if TAG.search(when.text()):
+                    inner = replace(place, whens=(*place.whens, when.text()))
+                elif not _is_wanted(when):
+                    self.left_out.append(name)
+                    continue
+            given = step_data.given(has, here)
+            made.append(self._enter(has["template"], given, name, inner, workflow, depth + 1))
+        return made
 
     def _conditions(
         self, ends: Ways, done: Mapping[str, _CompiledTask], at: Located
@@ -297,34 +432,71 @@ class _Compiler:
                 return None
             if how == set(task.ends) and not task.jobs:
                 continue
-            if how == {SKIPPED}:
+            if how == {SKIPPED} and not task.jobs:
                 found += task.after
                 continue
-            when = _WHEN.get(how)
-            several = len(task.jobs) > 1
-            if when is None or (several and when == "failed"):
+            when = _WHEN.get(how) or ("ended" if how == set(task.ends) else None)
+            many = len(task.jobs) > 1
+            if when is None or (many and when in ("failed", "finished", "ended")):
                 raise at.error(f"what it says of {name!r} is not supported")
-            if not (task.plain and (task.loop or when == "succeeded")):
+            wants_all = when in ("succeeded", "skipped-or-succeeded")
+            if not (task.plain and (task.loop or wants_all)) or (
+                many and task.may_skip and when == "succeeded"
+            ):
                 raise at.error(f"{name!r} has steps that may be skipped: this is not supported")
             found += ((job, when) for job in task.jobs)
+            if SKIPPED in how and how != set(task.ends):
+                # A job is also skipped if its own conditions do not hold; then this one is, too.
+                found += task.after
         return found
 
 
+def _no_start(start: str, at: Located) -> WorkflowError:
+    return at.error(f"there is no step {start!r} to start with")
+
+
+def _behind(head: str, graph: Mapping[str, Iterable[str]]) -> set[str]:
+    """The task and all that wait for it; `graph` names what each waits for, those before first."""
+    found = {head}
+    for name, named in graph.items():
+        if found.intersection(named):
+            found.add(name)
+    return found
+
+
+def _with_defaults(template: Located, defaults: Located) -> Located:
+    """What the template lacks. What is said of a container is for templates with a container."""
+    own = template.mapping()
+    fields = dict(own)
+    for name, entry in defaults.mapping().items():
+        if name not in own and name not in KINDS:
+            fields[name] = entry
+        elif name in own and isinstance(entry.value, Mapping):
+            fields[name] = _with_defaults(own[name], entry)
+    return replace(template, value=fields)
+
+
+def _with_data(
+    job: StepJob,
+    template: Located,
+    brought: Sequence[Mapping[str, Any]],
+    whens: Sequence[str],
+    later: Later,
+) -> StepJob:
+    data: dict[str, Any] = dict(job.data)
+    if whens:
+        data["when"] = list(whens)
+    if brought:
+        data["inputs"] = list(brought)
+    if kept := step_data.stored(template):
+        data["outputs"] = kept
+    texts = (json.dumps(data, ensure_ascii=False), *job.command, *(word for _, word in job.env))
+    if values := later.used(texts):
+        data["values"] = values
+    return replace(job, data=data) if data else job
+
+
 # --- parts of a task ------------------------------------------------------------------------------
-
-
-def _list(has: Mapping[str, Located], name: str) -> tuple[Located, ...]:
-    return has[name].items() if name in has else ()
-
-
-def _first(has: Mapping[str, Located], *names: str) -> str | None:
-    return next((has[name].text() for name in names if name in has), None)
-
-
-def _check_enum(value: str, has: Mapping[str, Located], at: Located) -> None:
-    allowed = [each.text() for each in _list(has, "enum")]
-    if allowed and value not in allowed:
-        raise at.error(f"{value!r}: must be one of {', '.join(allowed)}")
 
 
 def _name(task: Located) -> str:
@@ -353,10 +525,7 @@ def _order(tasks: Sequence[Located]) -> dict[str, str]:
             found[name] = " && ".join(each.text() for each in has["dependencies"].items())
         by_name[name] = task
     for name, expression in found.items():
-        words = expression.replace("(", " ").replace(")", " ").replace("!", " ")
-        for sign in ("&&", "||"):
-            words = words.replace(sign, " ")
-        graph[name] = [word.partition(".")[0] for word in words.split()]
+        graph[name] = _named(expression)
         for other in graph[name]:
             if other not in found:
                 at = by_name[name].mapping()
@@ -369,6 +538,12 @@ def _order(tasks: Sequence[Located]) -> dict[str, str]:
         names = list(reversed(error.args[1]))
         words = " -> ".join(names)
         raise by_name[names[0]].error(f"tasks wait for each other: {words}") from None
+
+
+def _named(expression: str) -> list[str]:
+    """The tasks in what a task depends on."""
+    words = re.sub(r"&&|\|\||[()!]", " ", expression).split()
+    return [word.partition(".")[0] for word in words]
 
 
 def _by_group(groups: Sequence[Sequence[Located]]) -> dict[str, str]:
@@ -395,12 +570,23 @@ def _continues(has: Mapping[str, Located]) -> bool:
     return any(each.flag() for each in known.values())
 
 
-def _items(has: Mapping[str, Located], scope: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    if "withItems" not in has:
+def _items(has: Mapping[str, Located], scope: Scope) -> Iterator[dict[str, str]]:
+    kinds = [each for each in LOOPS if each in has]
+    if not kinds:
         yield {}
         return
-    for item in filled(has["withItems"], scope).items():
-        value = item.plain()
+    if len(kinds) > 1:
+        raise has[kinds[1]].error(f"there is {kinds[0]}, too")
+    filled = scope.filled(has[kinds[0]])
+    values: Iterable[Any]
+    match kinds[0]:
+        case "withItems":
+            values = [item.plain() for item in filled.items()]
+        case "withParam":
+            values = _values(filled)
+        case _:
+            values = _sequence(filled)
+    for value in values:
         text = value if isinstance(value, str) else json.dumps(value)
         found = {"item": text}
         for key, each in value.items() if isinstance(value, dict) else ():
@@ -408,15 +594,33 @@ def _items(has: Mapping[str, Located], scope: Mapping[str, str]) -> Iterator[dic
         yield found
 
 
-def _arguments(has: Mapping[str, Located], scope: Mapping[str, str]) -> dict[str, str]:
-    given = {}
-    arguments = has["arguments"].fields("parameters") if "arguments" in has else {}
-    for each in _list(arguments, "parameters"):
-        known = filled(each, scope).fields("name", "value")
-        if "name" not in known or "value" not in known:
-            raise each.error("needs name and value")
-        given[known["name"].text()] = known["value"].text()
-    return given
+def _values(entry: Located) -> list[Any]:
+    if TAG.search(entry.text()):
+        raise entry.error("is known only when a step has run: how many steps there are is not")
+    try:
+        found = json.loads(entry.text())
+    except ValueError:
+        found = None
+    if not isinstance(found, list):
+        raise entry.error(f"{entry.text()[:60]!r}: must be a list as JSON")
+    return found
+
+
+def _sequence(entry: Located) -> list[str]:
+    has = entry.fields("count", "start", "end", "format")
+    numbers = {name: has[name].whole() for name in ("count", "start", "end") if name in has}
+    if ("count" in has) == ("end" in has):
+        raise entry.error("must have count or end")
+    first = numbers.get("start", 0)
+    last = numbers.get("end", first + numbers.get("count", 0) - 1)
+    if abs(last - first) > STEPS_MAX:
+        raise entry.error(f"has more than {STEPS_MAX} items")
+    step = 1 if last >= first or "count" in has else -1
+    form = has["format"].text() if "format" in has else "%d"
+    try:
+        return [form % number for number in range(first, last + step, step)]
+    except (TypeError, ValueError):
+        raise has["format"].error(f"{form!r}: is not a format of a number, such as %02d") from None
 
 
 def _is_wanted(when: Located) -> bool:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from scheduler.workflows import step_volumes
 from scheduler.workflows.document import Located
+from scheduler.workflows.step_data import items
 
 GPUS = "nvidia.com/gpu"
-SHARING, MEMORY = "gpu-scheduler/sharing", "gpu-scheduler/memory"  # annotations of a template
+# Annotations of a template.
+SHARING, MEMORY, EPOCHS = (f"gpu-scheduler/{name}" for name in ("sharing", "memory", "max_epochs"))
 NOT_USED = ("cpu", "memory", "ephemeral-storage")
-CONTAINER = ("name", "image", "command", "args", "env", "ports", "resources", "imagePullPolicy")
+CONTAINER = (
+    *("name", "image", "command", "args", "env", "ports", "resources", "imagePullPolicy"),
+    *("workingDir", "volumeMounts"),
+)
 _RUNS_TEXT = re.compile(r"(python|pypy)[0-9.]*|ba?sh|dash|zsh|ksh")  # with -c
 _MEMORY = re.compile(r"([0-9]{1,7})(Mi|Gi|)")
 
@@ -31,15 +38,23 @@ class StepJob:
     memory_mib: int = 0  # on each GPU; 0: not given
     shareable: bool = False
     retries: int = 0
+    max_epochs: int = 0  # 0: not given
     time_limit_seconds: float = 0.0
     labels: tuple[tuple[str, str], ...] = ()
-    after: tuple[tuple[str, str], ...] = field(default=())  # the name of a step, and how it ends
+    volumes: tuple[str, ...] = ()  # as `--volume` has them
+    after: tuple[tuple[str, str], ...] = ()  # the name of a step, and how it ends
+    # What it takes from other steps and gives to them, as the wrapper reads it; empty: nothing.
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 def step_job(
-    name: str, template: Located, after: tuple[tuple[str, str], ...], warn: Warn
+    name: str,
+    template: Located,
+    after: tuple[tuple[str, str], ...],
+    volumes: Mapping[str, Located],
+    warn: Warn,
 ) -> StepJob:
-    """`template`: with all names replaced."""
+    """`template`: with all names replaced. `volumes`: of the workflow."""
     fields = template.mapping()
     body = fields["container"] if "container" in fields else fields["script"]
     source = "source" if "script" in fields else ""
@@ -57,7 +72,7 @@ def step_job(
     if not command:
         raise has["command"].error("names no program")
     gpus = _gpus(has.get("resources"), warn)
-    labels, memory_mib, shares = _metadata(fields.get("metadata"))
+    labels, memory_mib, shares, max_epochs = _metadata(fields.get("metadata"))
     retry = fields.get("retryStrategy", has.get("retryStrategy"))
     for port in has["ports"].items() if "ports" in has else ():
         known = port.fields("name", "containerPort", "hostPort", "protocol")
@@ -74,9 +89,12 @@ def step_job(
         memory_mib=memory_mib if gpus else 0,
         shareable=shares and memory_mib > 0,
         retries=_retries(retry, warn) if retry else 0,
+        max_epochs=max_epochs,
         time_limit_seconds=float(limit.whole(1)) if limit else 0.0,
         labels=labels,
+        volumes=step_volumes.mounted(items(has, "volumeMounts"), volumes, warn),
         after=after,
+        data={"directory": has["workingDir"].text()} if "workingDir" in has else {},
     )
 
 
@@ -111,7 +129,7 @@ def _gpus(resources: Located | None, warn: Warn) -> int:
     return gpus
 
 
-def _metadata(entry: Located | None) -> tuple[tuple[tuple[str, str], ...], int, bool]:
+def _metadata(entry: Located | None) -> tuple[tuple[tuple[str, str], ...], int, bool, int]:
     has = entry.fields("labels", "annotations") if entry else {}
     labels = has["labels"].mapping() if "labels" in has else {}
     notes = has["annotations"].mapping() if "annotations" in has else {}
@@ -124,7 +142,9 @@ def _metadata(entry: Located | None) -> tuple[tuple[tuple[str, str], ...], int, 
     shares = SHARING in notes and notes[SHARING].flag()
     if shares and not memory_mib:
         raise notes[SHARING].error(f"needs {MEMORY} beside it: how much of each GPU")
-    return tuple((name, value.text()) for name, value in labels.items()), memory_mib, shares
+    epochs = notes[EPOCHS].whole(1) if EPOCHS in notes else 0
+    told = tuple((name, value.text()) for name, value in labels.items())
+    return told, memory_mib, shares, epochs
 
 
 def _retries(entry: Located, warn: Warn) -> int:

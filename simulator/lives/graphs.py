@@ -93,3 +93,5 @@ def _holds(after: After, outcome: Outcome | None) -> bool | None:
             return outcome is not Outcome.SKIPPED
         case When.SKIPPED_OR_SUCCEEDED:
             return outcome in (Outcome.SKIPPED, Outcome.SUCCEEDED)
+        case When.ENDED:
+            return True

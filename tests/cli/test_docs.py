@@ -85,7 +85,8 @@ def test_every_example_prints_the_documented_output(document: Path, tmp_path: Pa
     for program in re.findall(r"^```python\n(.*?)^```", document.read_text(), re.S | re.M):
         (tmp_path / "experiments.py").write_text(program)
     for text in re.findall(r"^```yaml\n(.*?)^```", document.read_text(), re.S | re.M):
-        (tmp_path / "train.yaml").write_text(text)
+        named = re.match(r"# (\w+\.yaml)\n", text)
+        (tmp_path / (named[1] if named else "train.yaml")).write_text(text)
     daemon = Daemon(tmp_path / "state", "2x16384")
     # The folder of this test is out of reach for everybody else.
     own = {"SCHEDULER_GATEWAY__USER": getpass.getuser()}

@@ -43,6 +43,7 @@ HOLDS = {
     When.FAILED: "-+--",
     When.FINISHED: "+++-",
     When.SKIPPED_OR_SUCCEEDED: "+--+",
+    When.ENDED: "++++",
 }
 
 

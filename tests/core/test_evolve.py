@@ -9,6 +9,7 @@ from scheduler.core import evolve
 from scheduler.core.evolve import restore_view
 from scheduler.core.learning import kind_of
 from scheduler.core.model import (
+    EXIT_SKIPPED,
     EXIT_STOPPED,
     Cancelled,
     EpochEnded,
@@ -662,3 +663,27 @@ def test_every_event_changes_a_view_in_a_way_of_its_own() -> None:
     handled = {kind: evolve._apply.dispatch(kind) for kind in typing.get_args(Event)}
     unhandled = evolve._apply.dispatch(object)
     assert [kind.__name__ for kind, handler in handled.items() if handler is unhandled] == []
+
+
+# --- steps of workflows -------------------------------------------------------------------------
+
+
+def a_step(**fields: typing.Any) -> Job:
+    """Runs, and has a wrapper."""
+    plain = job("a", **fields)
+    return with_run(replace(plain, spec=replace(plain.spec, step="{}")), share())
+
+
+def test_a_step_whose_wrapper_finds_its_condition_false_is_skipped() -> None:
+    why = "its condition is false: 0.7 > 0.9"
+    found = exited(a_step(), EXIT_SKIPPED, why).jobs[A]
+    assert (found.outcome, found.reason, found.run) == (Outcome.SKIPPED, why, None)
+    other = exited(with_run(job("a"), share()), EXIT_SKIPPED, why).jobs[A]
+    assert other.outcome is Outcome.FAILED  # a program may end with any code
+
+
+def test_a_step_whose_outputs_were_not_kept_has_not_succeeded_by_its_epochs() -> None:
+    again = exited(a_step(retries=1, epochs_done=10)).jobs[A]
+    assert became(again) == WAITS
+    assert became(after(view(again), epoch_ended(again, 10, attempt=1)).jobs[A]) == WAITS
+    assert became(exited(with_run(job("a", epochs_done=10), share())).jobs[A]) is SUCCEEDED

@@ -124,10 +124,10 @@ WAITING = [
         Reason(MEMORY, jobs=("a", "b")),
         "will run beside a and b, which leave too little memory so far",
     ),
-    (Reason(PARALLEL, parallel=2), "at most 2 of its sweep at once"),
+    (Reason(PARALLEL, parallel=2), "at most 2 at once"),
     (
         Reason(PARALLEL, parallel=2, jobs=("a", "b")),
-        "at most 2 of its sweep at once; a and b come first",
+        "at most 2 at once; a and b come first",
     ),
     (Reason(TURN), "other jobs come first"),
     (Reason(TURN, jobs=("a", "b")), "what is free is reserved for a and b"),

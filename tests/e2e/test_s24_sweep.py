@@ -106,7 +106,7 @@ def test_no_more_jobs_of_a_sweep_run_than_may(daemons: Daemons) -> None:
 
     eventually(lambda: seen() == states)
     reason = daemon.state_of("grid-2")["jobs"][0]["reason"]
-    assert reason == "parallel (at most 2 of its sweep at once; grid-0 and grid-1 come first)"
+    assert reason == "parallel (at most 2 at once; grid-0 and grid-1 come first)"
     daemon.run("scheduler-cancel-job", "grid-0")
     eventually(lambda: seen() == {**states, "grid-0": "CANCELED", "grid-2": "RUNNING"})
 

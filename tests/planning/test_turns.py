@@ -29,7 +29,7 @@ def test_every_policy_starts_so_many_and_says_what_the_others_wait_for() -> None
         assert {id for id, job in first.jobs.items() if job.run} == {"j0", "j1"}, name
         plan = policy(first, NOW)
         why = plan.why[JobId("j2")]
-        assert line(why) == "parallel (at most 2 of its sweep at once; j0 and j1 come first)", name
+        assert line(why) == "parallel (at most 2 at once; j0 and j1 come first)", name
         assert adopt(first, plan, NOW, Rules()).view.jobs[JobId("j2")].run is None
 
 

@@ -213,10 +213,10 @@ spec:
             "a value that begins with {{ must be in quotes",
         ),
         (HEAD + "    container: {args: [a]}", 6, 5, "command is missing"),
-        (HEAD + "    container: {command: ['{{tasks.a.outputs.result}}']}", 6, 27, "not supported"),
+        (HEAD + "    container: {command: ['{{tasks.a.outputs.x}}']}", 6, 27, "no such name here"),
         (HEAD + "    container: {command: ['{{x}}']}", 6, 27, "there is no such name here"),
         (HEAD + "    script: {command: [perl], source: x}", 6, 14, "must be of python or a shell"),
-        (HEAD + "    outputs: {}\n    container: {}", 6, 5, "this field is not supported"),
+        (HEAD + "    daemon: true\n    container: {}", 6, 5, "this field is not supported"),
         (HEAD + "    dag: {tasks: [{name: a, template: b}]}", 6, 29, "there is no template 'b'"),
         (HEAD + "    dag: {tasks: [{name: a, template: main}]}", 6, 29, "does one use itself?"),
         (
@@ -268,3 +268,136 @@ def test_a_thousand_steps_are_compiled_in_order() -> None:
 def test_no_text_raises_anything_else(text: str) -> None:
     with pytest.raises(WorkflowError):
         compile_workflow(text)
+
+
+# --- more of the language -------------------------------------------------------------------------
+
+
+def test_a_loop_has_its_items_from_a_parameter_or_a_sequence() -> None:
+    echo = {
+        "name": "echo",
+        "inputs": {"parameters": [{"name": "x"}]},
+        "container": {"command": ["echo", "{{inputs.parameters.x}}"]},
+    }
+    given = {"parameters": [{"name": "x", "value": "{{item}}"}]}
+    call = {"name": "t", "template": "echo", "arguments": given}
+
+    def printed(**loop: Any) -> list[str]:
+        spec = {"arguments": {"parameters": [{"name": "list", "value": '["a", 2]'}]}}
+        made = compile_workflow(document([{**call, **loop}], echo, **spec))
+        return [step.command[1] for step in made.steps]
+
+    assert printed(withParam="{{workflow.parameters.list}}") == ["a", "2"]
+    assert printed(withSequence={"count": 2}) == ["0", "1"]
+    assert printed(withSequence={"start": 3, "end": 1, "format": "n%02d"}) == ["n03", "n02", "n01"]
+    for loop, words in (
+        ({"withParam": "1"}, "must be a list as JSON"),
+        ({"withParam": "[]", "withItems": []}, "there is withItems, too"),
+        ({"withSequence": {"count": 1, "end": 2}}, "must have count or end"),
+        ({"withSequence": {"count": 1, "format": "%s%s"}}, "is not a format of a number"),
+        ({"withSequence": {"end": 10**8}}, "has more than 10000 items"),
+    ):
+        with pytest.raises(WorkflowError, match=words):
+            printed(**loop)
+
+
+def test_how_many_steps_there_are_cannot_depend_on_what_a_step_gives() -> None:
+    tasks = [
+        task("a"),
+        task("b", dependencies=["a"], withParam="{{tasks.a.outputs.result}}"),
+    ]
+    with pytest.raises(WorkflowError, match="known only when a step has run"):
+        compile_workflow(document(tasks))
+
+
+def test_volumes_and_the_folder_of_a_container_are_those_of_the_job() -> None:
+    mounts = [
+        {"name": "data", "mountPath": "/data", "subPath": "cells", "readOnly": True},
+        {"name": "host", "mountPath": "/srv"},
+        {"name": "shm", "mountPath": "/dev/shm"},
+    ]
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "lab"}},
+        {"name": "host", "hostPath": {"path": "/mnt/srv", "type": "Directory"}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    container = {"command": ["ls"], "volumeMounts": mounts, "workingDir": "/data"}
+    train = {"name": "train", "container": container}
+    call = [{"name": "t", "template": "train"}]
+    made = compile_workflow(document(call, train, volumes=volumes))
+    (step,) = made.steps
+    assert step.volumes == ("lab/cells:/data:ro", "/mnt/srv:/srv")
+    assert step.data == {"directory": "/data"}
+    assert "emptyDir: is not used: each job has /dev/shm" in made.warnings[0]
+    for mount, words in (
+        ({"name": "x", "mountPath": "/x"}, "there is no volume 'x'"),
+        ({"name": "tmp", "mountPath": "/x"}, "supported at /dev/shm only"),
+        ({"name": "data"}, "needs name and mountPath"),
+        ({"name": "data", "mountPath": "/a:ro"}, "must not contain ':'"),
+    ):
+        mounts[0] = mount
+        with pytest.raises(WorkflowError, match=words):
+            compile_workflow(document(call, train, volumes=volumes))
+    for volume, words in (
+        ({"name": "data", "configMap": {}}, "this field is not supported"),
+        ({"name": "data"}, "needs a name, and one of"),
+        ({"name": "host", "emptyDir": {}}, "there are two volumes 'host'"),
+    ):
+        with pytest.raises(WorkflowError, match=words):
+            compile_workflow(document(call, train, volumes=[*volumes[1:], volume]))
+
+
+def test_defaults_fill_in_what_templates_lack() -> None:
+    defaults = {
+        "retryStrategy": {"limit": 2},
+        "container": {"image": "lab:1", "resources": {"limits": {"nvidia.com/gpu": 1}}},
+    }
+    own = {"name": "own", "container": {"image": "own:1", "command": ["a"]}}
+    tasks = [task("a"), {"name": "b", "template": "own"}]
+    made = compile_workflow(document(tasks, own, templateDefaults=defaults))
+    assert [(step.image, step.gpus, step.retries) for step in made.steps] == [
+        ("img:1", 1, 2),
+        ("own:1", 1, 2),
+    ]
+
+
+def test_the_exit_step_runs_however_the_others_end() -> None:
+    made = compile_workflow(document([task("a"), task("b", depends="a.Failed")], onExit="run"))
+    assert after(made)["onExit"] == {"a": "ended", "b": "ended"}
+
+
+def test_how_many_steps_run_at_once_is_for_all_of_them() -> None:
+    assert compile_workflow(document([task("a")], parallelism=2)).parallel == 2
+    with pytest.raises(WorkflowError, match="at least 1"):
+        compile_workflow(document([task("a")], parallelism=0))
+
+
+def test_what_comes_before_the_step_to_start_with_counts_as_succeeded() -> None:
+    inner = {"name": "inner", "steps": [[task("x")], [task("y")]]}
+    tasks = [
+        task("a"),
+        {"name": "b", "template": "inner", "depends": "a.Succeeded"},
+        task("c", depends="b.Succeeded"),
+        task("d", depends="a.Failed"),
+        task("e"),
+    ]
+
+    def started(start: str) -> dict[str, dict[str, str]]:
+        return after(compile_workflow(document(tasks, inner), start=start))
+
+    assert started("b.y") == {"b.y": {}, "c": {"b.y": "succeeded"}}
+    assert list(started("b")) == ["b.x", "b.y", "c"]
+    assert list(started("c")) == ["c"]
+    assert set(started("a")) == {"a", "b.x", "b.y", "c", "d"}
+    for start in ("z", "b.z", "a.z"):
+        with pytest.raises(WorkflowError, match="there is no step 'z' to start with"):
+            started(start)
+
+
+def test_what_applies_to_containers_only_is_said_where_it_does_nothing() -> None:
+    graph = {"name": "g", "dag": {"tasks": [task("x")]}, "retryStrategy": {"limit": 1}}
+    made = compile_workflow(document([{"name": "a", "template": "g"}], graph))
+    assert made.warnings == (
+        "line 1: spec.templates[2].retryStrategy: is not used: it does not apply to dag",
+    )

@@ -8,14 +8,14 @@ still in progress can never affect the next one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from scheduler.access.project_table import Project
 from scheduler.access.user_table import User
-from scheduler.clusters import library_renewal
+from scheduler.clusters import library_renewal, step_wrapping
 from scheduler.clusters.environment import command, environment
 from scheduler.clusters.kubernetes import code_fetcher, pods, relay_sidecar
 from scheduler.clusters.kubernetes.confidential import (
@@ -107,6 +107,7 @@ def manifests(launch: Launch, nodes: Sequence[Node], shape: PodTemplate) -> list
         _owner(launch, key),
         _secret(launch),
         *([_library(launch, shape)] if _renews_library(launch, shape) else []),
+        *([_step_wrapper(launch)] if launch.spec.step else []),
         *_services(launch, key, len(parts)),
         *(_pod(launch, rank, share, nodes, shape) for rank, share in enumerate(parts)),
     ]
@@ -219,6 +220,32 @@ def _library(launch: Launch, shape: PodTemplate) -> Manifest:
     return {**made, "data": dict(shape.library)}
 
 
+def _step_wrapper(launch: Launch) -> Manifest:
+    """The ConfigMap with the wrapper of a workflow's step, without the labels of an owner."""
+    meta = _meta(launch, f"{pods.run_name((launch.job_id, launch.attempt))}-step")
+    meta["labels"] = {pods.MANAGED_BY: pods.OURS}
+    data = {step_wrapping.key(path): text for path, text in step_wrapping.files().items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": meta,
+        "immutable": True,
+        "data": data,
+    }
+
+
+def _workflows(spec: JobSpec, shape: PodTemplate) -> str:
+    """Where steps of workflows keep what they give. Raises Impossible."""
+    if spec.snapshots_dir or shape.snapshots.kind:
+        return PATHS.workflows
+    if spec.storage:
+        return f"{spec.storage}/workflows"
+    raise Impossible(
+        f"step {spec.name}: what steps give to each other needs a folder that all of them see: set"
+        " kubernetes.snapshots, or give --storage"
+    )
+
+
 def _renews_library(launch: Launch, shape: PodTemplate) -> bool:
     """Only if the current library can report by gRPC and by HTTP."""
     return launch.renew_library and bool(shape.library and shape.http)
@@ -302,7 +329,10 @@ def _pod(
 
 
 def _command(launch: Launch, shape: PodTemplate) -> list[str]:
-    words = command(launch.spec, PATHS)
+    paths = PATHS
+    if launch.spec.step:
+        paths = replace(paths, workflows=_workflows(launch.spec, shape))
+    words = command(launch.spec, paths)
     return library_renewal.command(words) if _renews_library(launch, shape) else words
 
 
@@ -424,6 +454,11 @@ def _volumes(
     if _renews_library(launch, shape):
         name = library_name((launch.job_id, launch.attempt))
         source, mount = library_renewal.volume(name, shape.library)
+        sources.append(source)
+        mounts.append(mount)
+    if launch.spec.step:
+        name = f"{pods.run_name((launch.job_id, launch.attempt))}-step"
+        source, mount = step_wrapping.volume(name, step_wrapping.files())
         sources.append(source)
         mounts.append(mount)
     return sources, mounts

@@ -15,8 +15,19 @@ import msgspec
 
 from scheduler.core.errors import Rejected
 from scheduler.core.images import canonical, has, registry
-from scheduler.core.model import Failure, Gpu, JobId, Node, Pod, PodState, RunKey, Share, Time
-from scheduler.run_logs import old_library_error, out_of_memory_line
+from scheduler.core.model import (
+    EXIT_SKIPPED,
+    Failure,
+    Gpu,
+    JobId,
+    Node,
+    Pod,
+    PodState,
+    RunKey,
+    Share,
+    Time,
+)
+from scheduler.run_logs import old_library_error, out_of_memory_line, skip_line
 
 DOMAIN = "epoch-scheduler.io"
 JOB, ATTEMPT, RANK = f"{DOMAIN}/job", f"{DOMAIN}/attempt", f"{DOMAIN}/rank"
@@ -343,6 +354,8 @@ def _verdict(kube: KubePod) -> tuple[PodState, dict[str, object]]:
         return _lost_verdict(sentence(status.reason, status.message), at)
     if ending.exit_code and (said := old_library_error(ending.message.encode())):
         return _lost_verdict(said, at)
+    if ending.exit_code == EXIT_SKIPPED and (said := skip_line(ending.message.encode())):
+        return PodState.FAILED, {"exit_code": EXIT_SKIPPED, "reason": said, "at": at}
     said = out_of_memory_line(ending.message.encode())
     how: dict[str, object] = {"exit_code": ending.exit_code, "said": said, "at": at}
     return PodState.FAILED, {

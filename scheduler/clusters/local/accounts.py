@@ -90,9 +90,11 @@ def _folders(spec: JobSpec, account: Account) -> Paths:
     volumes = {
         volume.path: volume.path if mounted else volume.source for volume in parse_all(spec.volumes)
     }
+    snapshots = os.path.normpath(spec.snapshots_dir or home / ".epoch-scheduler/snapshots")
     return Paths(
         custom=os.path.normpath(spec.custom_dir) if spec.custom_dir else "",
-        snapshots=os.path.normpath(spec.snapshots_dir or home / ".epoch-scheduler/snapshots"),
+        snapshots=snapshots,
+        workflows=f"{snapshots}/workflows",
         data=volumes.get("/data", str(data)),
         code="",
         volumes=tuple(volumes.items()),

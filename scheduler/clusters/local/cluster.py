@@ -135,8 +135,10 @@ class LocalCluster:
         secrets: JobSecrets | None = None,
         tracking: Tracking | None = None,
         packages: PackageStore | None = None,
+        wrapper: Path | None = None,
     ) -> None:
-        """`library` is the folder with the current library, for runs that have none.
+        """`library` is the folder with the current library, for runs that have none; `wrapper` that
+        with the wrapper of the steps of workflows.
         `renew_library`: also for runs that have one too old. A log takes at most `log_mib` (0: it
         has no limit), and does not grow while less than `disk_reserve_mib` of its disk are free."""
         self.node = Node(name or socket.gethostname(), tuple(gpus))
@@ -151,6 +153,7 @@ class LocalCluster:
         self._clock = clock
         self._server, self._http, self._library = server, http, library
         self._renew_library = renew_library
+        self._wrapper = wrapper
         self._log_limits = {
             "log_bytes_max": log_mib * 2**20,
             "disk_reserve_bytes": disk_reserve_mib * 2**20,
@@ -303,6 +306,8 @@ class LocalCluster:
                 paths.snapshots: "where it saves",
             },
         )
+        if self._wrapper:
+            paths = replace(paths, wrapper=str(self._wrapper))
         command = environment.command(spec, paths)
         own = environment.environment(
             launch,
@@ -449,6 +454,7 @@ class LocalCluster:
             "log": str(log),
             **self._log_limits,
             "open_files": OPEN_FILES,
+            "wrapper": str(self._wrapper) if launch.spec.step else "",
             "library": str(self._library or ""),
             "library_part": f"/{CURRENT}" if self._renews_library(launch) else "",
             "grace_seconds": self._grace_seconds,

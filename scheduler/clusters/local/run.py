@@ -25,6 +25,7 @@ from scheduler import run_logs
 from scheduler.clusters.local import cgroups, runner
 from scheduler.clusters.local.owners import remaining_processes
 from scheduler.core.model import (
+    EXIT_SKIPPED,
     EXIT_STOPPED,
     Failure,
     JobId,
@@ -258,6 +259,8 @@ class LocalRun:
             return PodState.FAILED, "killed: it did not stop when it was asked to"
         if ended.stopped:
             return PodState.FAILED, "stopped"
+        if code == EXIT_SKIPPED and (said := run_logs.read_skip_line(self.log)):
+            return PodState.FAILED, said
         if code != EXIT_STOPPED and run_logs.read_out_of_memory_line(self.log):
             return PodState.FAILED, Failure.OUT_OF_MEMORY
         if code > 0 and run_logs.read_old_library_error(self.log):

@@ -244,6 +244,7 @@ def fork(launch: dict[str, Any], log: int, last_words: int) -> tuple[int, int, i
 
 def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
     """Becomes the training."""
+    wrapper = launch.get("wrapper") and os.open(launch["wrapper"], os.O_RDONLY)
     mounted, library = become(launch, log, tracked=True)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
@@ -258,6 +259,8 @@ def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
     command, at = launch["command"], launch.get("program_at", 0)
     if command[at] == "python" and not is_on_path("python", environment["PATH"]):
         command[at] = "python3"  # as Debian and Ubuntu call it
+    if wrapper:  # as the library: only root may enter its folder
+        command[command.index(launch["wrapper"])] = inheritable_path(wrapper)
     add_library(launch, library)
     os.execvpe(command[0], command, environment)
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.access.user_table import User
+from scheduler.clusters import step_wrapping
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.host_ports import AllowedPorts
 from scheduler.clusters.kubernetes.manifests import (
@@ -380,6 +381,35 @@ def test_a_package_is_fetched_before_the_training_which_cannot_change_it() -> No
     assert "secretKeyRef" in told["KUBEPROFILER_TOKEN"]["valueFrom"]
     assert "secret-of-the-job" not in json.dumps(spec)
     assert environ(launch, code_image="scheduler:1")["CODE_DIR"] == "/code"
+
+
+def test_a_step_of_a_workflow_is_run_by_its_wrapper_and_keeps_what_it_gives() -> None:
+    step = of_job(step='{"workflow": "w"}')
+    with pytest.raises(Impossible, match=r"set kubernetes.snapshots, or give --storage"):
+        manifests(step, NODES, SHAPE)
+    claim = VolumeSource.parse("pvc:snap")
+    made = container(step, snapshots=claim)
+    assert made["command"][:2] == ["sh", "-c"]
+    assert made["command"][3:7] == [
+        "/opt/epoch-scheduler/step",
+        "/snapshots/workflows",
+        '{"workflow": "w"}',
+        "python",
+    ]
+    mount = next(each for each in made["volumeMounts"] if each["name"] == "step")
+    assert mount["readOnly"]
+    source = next(
+        each for each in pod(step, snapshots=claim)["spec"]["volumes"] if each["name"] == "step"
+    )
+    (told,) = (
+        each
+        for each in of_kind("ConfigMap", step, replace(SHAPE, snapshots=claim))
+        if each["metadata"]["name"] == source["configMap"]["name"]
+    )
+    items = {each["path"]: told["data"][each["key"]] for each in source["configMap"]["items"]}
+    assert items == step_wrapping.files()
+    stored = replace(step, spec=replace(step.spec, storage="/storage"))
+    assert "/storage/workflows" in container(stored, storage_claim="s")["command"]
 
 
 def test_a_relay_begins_after_the_package_is_there() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.workflows.expression import ExpressionError, evaluate, holds
+from scheduler.step_wrapper.expression import ExpressionError, evaluate, holds
 
 
 @pytest.mark.parametrize(

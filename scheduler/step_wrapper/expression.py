@@ -2,39 +2,50 @@
 
 As in Argo, a word without quotes that is no name is a text: `heads == tails` compares texts. Pure,
 and bounded: no loops, no attributes, no calls but those below.
+
+A tag like `{{outputs:train/loss}}` stands for a value that is known only when a step starts.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Callable, Dict, Tuple, Union
 
-Value = float | int | bool | str
+Value = Union[float, int, bool, str]
 TOKENS_MAX = 1000
 DEPTH_MAX = 50
 TEXT_MAX = 10_000
 
+TAG = re.compile(r"\{\{outputs:[^{}]*\}\}")
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.])
+    r"""\s*(?:(?P<tag>\{\{outputs:[^{}]*\}\})
+    |(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.])
     |(?P<text>'[^']*'|"[^"]*")
     |(?P<word>[A-Za-z_][\w-]*(?:\.[\w-]+)*)
     |(?P<sign>&&|\|\||==|!=|<=|>=|=~|!~|[-+*/%<>!(),]))""",
     re.VERBOSE | re.ASCII,
 )
-_LEVELS: tuple[tuple[str, ...], ...] = (
+_LEVELS: Tuple[Tuple[str, ...], ...] = (
     ("||",),
     ("&&",),
     ("==", "!=", "<=", ">=", "<", ">", "=~", "!~", "matches"),
     ("+", "-"),
     ("*", "/", "%"),
 )
-_ORDER: Mapping[str, Callable[[float, float], bool]] = {
+_ORDER: Dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
+}
+_SUMS: Dict[str, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "%": operator.mod,
 }
 
 
@@ -42,13 +53,22 @@ class ExpressionError(ValueError):
     """One line: what cannot be evaluated."""
 
 
-def evaluate(text: str, names: Mapping[str, str] | None = None) -> Value:
-    """`names`: the values of names; without them, each word is a text."""
-    return _Evaluation(text, names or {}).result()
+class NotKnownYet(ExpressionError):
+    """It needs what another step will give."""
 
 
-def holds(text: str, names: Mapping[str, str] | None = None) -> bool:
-    value = evaluate(text, names)
+def evaluate(
+    text: str,
+    names: Mapping[str, str] | None = None,
+    later: Callable[[str], str] | None = None,
+) -> Value:
+    """`names`: the values of names; without them, each word is a text. `later`: the value of a
+    tag."""
+    return _Evaluation(text, names or {}, later).result()
+
+
+def holds(text: str, later: Callable[[str], str] | None = None) -> bool:
+    value = evaluate(text, later=later)
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     if not isinstance(value, bool):
@@ -56,10 +76,11 @@ def holds(text: str, names: Mapping[str, str] | None = None) -> bool:
     return value
 
 
-@dataclass(slots=True)
+@dataclass
 class _Evaluation:
     text: str
     names: Mapping[str, str]
+    later: Callable[[str], str] | None = None
     tokens: list[tuple[str, str]] | None = None
     at: int = 0
     depth: int = 0
@@ -72,7 +93,8 @@ class _Evaluation:
         return value
 
     def _split(self) -> list[tuple[str, str]]:
-        found, at, text = list[tuple[str, str]](), 0, self.text.rstrip()
+        found: list[tuple[str, str]] = []
+        at, text = 0, self.text.rstrip()
         while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None or len(found) == TOKENS_MAX or len(text) > TEXT_MAX:
@@ -106,43 +128,48 @@ class _Evaluation:
         if self.depth > DEPTH_MAX:
             raise ExpressionError(f"{self.text[:60]!r}: is nested too deeply")
         try:
-            match kind, token:
-                case "number", _:
-                    return float(token) if re.search(r"[.eE]", token) else int(token[:400])
-                case "text", _:
-                    return token[1:-1]
-                case "sign", "(":
-                    value = self._level(0)
-                    self._expect(")")
-                    return value
-                case "sign", "!":
-                    return not self._flag(self._single())
-                case "sign", "-":
-                    return -self._number(self._single())
-                case "word", _:
-                    return self._word(token)
+            if kind == "number":
+                return float(token) if re.search(r"[.eE]", token) else int(token[:400])
+            if kind == "text":
+                return TAG.sub(lambda match: self._tagged(match[0]), token[1:-1])
+            if kind == "tag":
+                return self._tagged(token)
+            if kind == "word":
+                return self._word(token)
+            if token == "(":
+                value = self._level(0)
+                self._expect(")")
+                return value
+            if token == "!":
+                return not self._flag(self._single())
+            if token == "-":
+                return -self._number(self._single())
         finally:
             self.depth -= 1
         what = f"{token!r} is not expected there" if token else "something is missing at its end"
         raise ExpressionError(f"{self.text!r}: {what}")
+
+    def _tagged(self, tag: str) -> str:
+        if self.later is None:
+            raise NotKnownYet(f"{self.text!r}: {tag} is known only when a step starts")
+        return self.later(tag)
 
     def _word(self, word: str) -> Value:
         if self._peek()[1] == "(":
             self._next()
             value = self._level(0)
             self._expect(")")
-            match word:
-                case "asInt":
-                    return int(self._number(value))
-                case "asFloat":
-                    return float(self._number(value))
-                case "string":
-                    return shown(value)
+            if word == "asInt":
+                return int(self._number(value))
+            if word == "asFloat":
+                return float(self._number(value))
+            if word == "string":
+                return shown(value)
             raise ExpressionError(f"{self.text!r}: there is no function {word}")
         if word in ("true", "false"):
             return word == "true"
         if word in self.names:
-            return self.names[word]
+            return TAG.sub(lambda match: self._tagged(match[0]), self.names[word])
         if self.names and "." in word:
             raise ExpressionError(f"{self.text!r}: {word} is not known there")
         return word
@@ -152,30 +179,22 @@ class _Evaluation:
             raise ExpressionError(f"{self.text!r}: {sign!r} is missing")
 
     def _both(self, sign: str, left: Value, right: Value) -> Value:
-        match sign:
-            case "&&":
-                return self._flag(left) and self._flag(right)
-            case "||":
-                return self._flag(left) or self._flag(right)
-            case "==" | "!=":
-                return _same(left, right) == (sign == "==")
-            case "=~" | "!~" | "matches":
-                return self._matches(left, right) == (sign != "!~")
-            case "+" if isinstance(left, str) or isinstance(right, str):
-                return shown(left) + shown(right)
+        if sign == "&&":
+            return self._flag(left) and self._flag(right)
+        if sign == "||":
+            return self._flag(left) or self._flag(right)
+        if sign in ("==", "!="):
+            return _same(left, right) == (sign == "==")
+        if sign in ("=~", "!~", "matches"):
+            return self._matches(left, right) == (sign != "!~")
+        if sign == "+" and (isinstance(left, str) or isinstance(right, str)):
+            return shown(left) + shown(right)
         a, b = self._number(left), self._number(right)
         if sign in _ORDER:
             return _ORDER[sign](a, b)
         try:
-            match sign:
-                case "+":
-                    return a + b
-                case "-":
-                    return a - b
-                case "*":
-                    return a * b
-                case "%":
-                    return a % b
+            if sign in _SUMS:
+                return _SUMS[sign](a, b)
             return a // b if isinstance(a, int) and isinstance(b, int) and a % b == 0 else a / b
         except (ZeroDivisionError, OverflowError) as error:
             what = "division by zero" if isinstance(error, ZeroDivisionError) else "too large"
@@ -196,7 +215,7 @@ class _Evaluation:
                     return float(value)
                 except ValueError:
                     pass
-        if isinstance(value, bool | str):
+        if isinstance(value, (bool, str)):
             raise ExpressionError(f"{self.text!r}: {value!r} is not a number")
         return value
 

@@ -1,0 +1,261 @@
+"""Runs the command of a step between what other steps gave and what it gives itself.
+
+    python3 FOLDER STORE STEP COMMAND...
+
+STORE is the folder with the data of workflows. STEP is JSON (docs/adr/0055): what to bring, which
+tags to fill in, on which conditions the command runs, and what to keep when it has succeeded. The
+exit code is that of the command; 86: a condition does not hold, and the last line says which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any, Dict, List, Optional
+
+from scheduler.step_wrapper.expression import TAG, ExpressionError, evaluate, holds, shown
+from scheduler.step_wrapper.folder_store import DataError, FolderStore
+
+EXIT_SKIPPED = 86  # also in scheduler/core/model.py
+SKIPPED = "[epoch-scheduler] skipped: "
+CANNOT_START = 127
+TEXT_BYTES_MAX = 256 * 1024  # of a parameter, and of what is kept of the output
+
+Json = Dict[str, Any]
+
+
+def main(words: List[str]) -> int:
+    folder, text, *command = words
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, Child.on_request_to_stop)
+    step: Json = json.loads(text)
+    try:
+        return WrappedCommand(FolderStore(folder, step["workflow"], step["step"]), step).run(
+            command
+        )
+    except (DataError, ExpressionError) as error:
+        say(str(error))
+    except OSError as error:
+        say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    return 1
+
+
+def say(line: str) -> None:
+    write(f"[epoch-scheduler] {line}")
+
+
+def write(line: str) -> None:
+    os.write(2, f"{line}\n".encode(errors="replace"))
+
+
+class WrappedCommand:
+    def __init__(self, store: FolderStore, step: Json) -> None:
+        self._store, self._step = store, step
+        self._values: Dict[str, str] = {}
+
+    def run(self, command: List[str]) -> int:
+        for condition in self._step.get("when", ()):
+            if not holds(condition, self._value):
+                told = TAG.sub(lambda match: self._value(match[0]), condition)
+                write(f"{SKIPPED}its condition is false: {' '.join(told.split())}")
+                return EXIT_SKIPPED
+        command = [self._filled(word) for word in command]
+        environment = {name: self._filled(value) for name, value in os.environ.items()}
+        for each in self._step.get("inputs", ()):
+            self._bring(each)
+        outputs = self._step.get("outputs", {})
+        printed = Printed() if self._step.get("result") else None
+        if self._step.get("directory"):
+            os.chdir(self._step["directory"])
+        code = run(command, environment, printed)
+        if code:
+            return code
+        # Each node of a gang has the same command, and one of them keeps what it gives.
+        if os.environ.get("NODE_RANK", "0") == "0" and (outputs or printed):
+            self._keep(outputs, printed)
+        return 0
+
+    # --- before ---------------------------------------------------------------------------------
+
+    def _filled(self, text: str) -> str:
+        return TAG.sub(lambda match: self._value(match[0]), text)
+
+    def _value(self, tag: str) -> str:
+        """The value that a tag stands for; a tag that is none of ours stays."""
+        meant = self._step.get("values", {}).get(tag)
+        if meant is None:
+            return tag
+        if tag not in self._values:
+            if "expression" in meant:
+                names = meant["names"] or {"": ""}
+                found = shown(evaluate(meant["expression"], names, self._value))
+            elif "each" in meant:
+                found = json.dumps([self._filled(each) for each in meant["each"]])
+            else:
+                found = self._given(meant)
+            self._values[tag] = found
+        return self._values[tag]
+
+    def _given(self, meant: Json) -> str:
+        found = self._store.parameters(meant["step"]).get(meant["name"], meant.get("default"))
+        if found is None:
+            name = "what it prints" if meant["name"] == "=result" else f"output {meant['name']!r}"
+            raise DataError(f"step {meant['step']}: {name} is needed here, and was not kept")
+        return str(found)
+
+    def _bring(self, wanted: Json) -> None:
+        path = wanted["path"]
+        if "raw" in wanted:
+            self._store.write(path, self._filled(wanted["raw"]).encode())
+        elif "step" not in wanted or not self._store.bring(
+            wanted["step"], wanted["artifact"], path
+        ):
+            step = f": step {wanted['step']} has not given it" if "step" in wanted else ""
+            say(f"input {wanted['name']} is absent{step}")
+
+    # --- after ----------------------------------------------------------------------------------
+
+    def _keep(self, outputs: Json, printed: Optional[Printed]) -> None:
+        parameters = {}
+        for each in outputs.get("parameters", ()):
+            parameters[each["name"]] = self._read(each)
+        if printed:
+            parameters["=result"] = printed.text()
+        artifacts = {}
+        for each in outputs.get("artifacts", ()):
+            if os.path.exists(each["path"]):
+                artifacts[each["name"]] = each["path"]
+            elif not each.get("optional"):
+                raise DataError(f"output {each['name']}: {each['path']}: No such file or directory")
+        attempt = os.environ.get("KUBEPROFILER_ATTEMPT", "0")
+        self._store.keep(f"{os.environ.get('JOB_UUID', '')[:8]}-{attempt}", parameters, artifacts)
+
+    def _read(self, kept: Json) -> str:
+        try:
+            with open(kept["path"], "rb") as file:
+                data = file.read(TEXT_BYTES_MAX + 1)
+        except FileNotFoundError:
+            if "default" in kept:
+                return str(kept["default"])
+            raise DataError(
+                f"output {kept['name']}: {kept['path']}: No such file or directory"
+            ) from None
+        return decoded(data, f"output {kept['name']}: {kept['path']}")
+
+
+class Printed:
+    """What the command prints to its standard output, which also goes where it went before."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self._read, self.write = os.pipe()
+        self._thread = threading.Thread(target=self._copy, daemon=True)
+
+    def start(self) -> None:
+        os.close(self.write)
+        self._thread.start()
+
+    def _copy(self) -> None:
+        while True:
+            data = os.read(self._read, 65536)
+            if not data:
+                return
+            if len(self._kept) <= TEXT_BYTES_MAX:
+                self._kept += data
+            left = memoryview(data)
+            while left:
+                left = left[os.write(1, left) :]
+
+    def finish(self) -> None:
+        """A process that the command has left behind may have it open for ever."""
+        self._thread.join(1.0)
+
+    def text(self) -> str:
+        return decoded(bytes(self._kept), "what it printed, which another step needs")
+
+
+def decoded(data: bytes, what: str) -> str:
+    if len(data) > TEXT_BYTES_MAX:
+        raise DataError(f"{what}: has more than {TEXT_BYTES_MAX // 1024} KiB")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise DataError(f"{what}: is not UTF-8") from None
+    return text[:-1] if text.endswith("\n") else text  # as Argo does
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+class Child:
+    pid = 0  # -1: it has ended
+
+    @classmethod
+    def on_request_to_stop(cls, number: int, _: Any) -> None:
+        if cls.pid == 0:
+            sys.exit(128 + number)
+        signals = os.kill if os.getpid() == 1 else os.killpg
+        for each in (number, signal.SIGCONT):
+            if cls.pid > 0:  # afterwards, what it gives is kept
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    signals(cls.pid, each)
+
+
+def run(command: List[str], environment: Dict[str, str], printed: Optional[Printed]) -> int:
+    """Runs the command in a process group of its own, and passes on requests to stop as they come:
+    a runner signals the group of this process, a kubelet the first process of a container."""
+    stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    try:
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            close_fds=False,  # the library's files are open
+            preexec_fn=lead_group,
+            stdout=printed.write if printed else None,
+        )
+    except OSError as error:
+        say(f"cannot start: {error.filename or command[0]}: {error.strerror}")
+        return CANNOT_START
+    Child.pid = child.pid
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
+    if printed:
+        printed.start()
+    code = wait(child.pid)
+    Child.pid = -1
+    if printed:
+        printed.finish()
+    if code < 0:
+        die(-code)
+    if code == EXIT_SKIPPED:
+        say(
+            f"the command exited with {EXIT_SKIPPED}, which means that a step is skipped: 1 is told"
+        )
+        return 1
+    return code
+
+
+def lead_group() -> None:
+    os.setpgid(0, 0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def wait(pid: int) -> int:
+    """In a container this is the first process, to which orphans become children."""
+    while True:
+        found, status = os.wait()
+        if found == pid:
+            return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def die(number: int) -> None:
+    """Ends as the command did. The first process of a container cannot kill itself."""
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    sys.exit(128 + number)
