@@ -11,13 +11,17 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cli import command, run, waiting
 from cli.command import Parser, UsageError, note, say
 from cli.connection import connect
 from scheduler.presentation.render import printable
 
+if TYPE_CHECKING:
+    from scheduler.workflows.step_jobs import StepJob
+
+STORE = "EPOCH_SCHEDULER_STORE"  # the variable by which the wrapper of a step finds it
 SUFFIX = string.ascii_lowercase + string.digits
 
 ABOUT = """\
@@ -57,6 +61,18 @@ def parser() -> Parser:
     )
     group.add_argument("--name", metavar="NAME", default="", help="instead of the document's name")
     group = this.add_argument_group("the jobs")
+    group.add_argument(
+        "--store",
+        metavar="s3://SET[/PATH]",
+        default="",
+        help="where what steps give is kept, instead of the folder of their snapshots",
+    )
+    group.add_argument(
+        "--credentials",
+        metavar="FILE",
+        default="",
+        help="file with the S3 stores, instead of ~/.config/epoch-scheduler/creds.yaml",
+    )
     group.add_argument("--project", metavar="NAME", default="", help="project of the jobs")
     group.add_argument("--wait", action="store_true", help="wait until all of them have ended")
     group.add_argument(
@@ -88,10 +104,16 @@ def submit(options: argparse.Namespace) -> int:
         note(f"note: {options.file}: {line}")
     if not made.steps:
         raise UsageError(f"{options.file}: no step of it is to run")
+    keys = store_settings(options.store, options.credentials) if options.store else ""
+    if not keys and (wants := next(filter(wants_store, made.steps), None)):
+        raise UsageError(f"step {wants.name}: it has an artifact in S3: give --store s3://SET")
     workflow_id = str(uuid.uuid4())
     ids = job_ids(made.steps, workflow_id)
     request = submission(made, workflow_id, document(text, parameters), options.project)
     request.dry_run = options.dry_run
+    if keys:
+        request.common.secrets.append(STORE)
+        request.secrets.add(key=STORE, value=keys)
     client = connect(options)
     run.say_notes(client.submit_many(request))
     if options.output != "table":
@@ -126,6 +148,37 @@ def submit(options: argparse.Namespace) -> int:
     return waiting.wait_for_jobs(client, (WORKFLOW, made.name), ids.values(), by, may_skip=True)
 
 
+def wants_store(step: StepJob) -> bool:
+    outputs = step.data.get("outputs", {}).get("artifacts", ())
+    return any("key" in each for each in (*step.data.get("inputs", ()), *outputs))
+
+
+def store_settings(place: str, credentials: str) -> str:
+    """As the wrapper of a step reads them."""
+    from cli.storage import s3_settings
+
+    name, _, path = place.removeprefix("s3://").partition("/")
+    if not place.startswith("s3://") or not name:
+        raise UsageError(f"--store {place}: must be s3://SET, or s3://SET/PATH")
+    found = s3_settings.find(name, credentials or s3_settings.default_file())
+    try:
+        certificate = Path(found.cert_path).read_text() if found.cert_path else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{found.cert_path}: {getattr(error, 'strerror', error)}") from None
+    if not found.access_key:
+        raise UsageError(f"--store {place}: the store has no access key, which jobs need")
+    folder = path.strip("/")
+    return json.dumps(
+        {
+            "prefix": found.prefix + (f"{folder}/" if folder else ""),
+            "certificate": certificate,
+            **{name: getattr(found, name) for name in ("address", "bucket", "region")},
+            **{name: getattr(found, name) for name in ("access_key", "secret_key")},
+            **{name: getattr(found, name) for name in ("tls", "cert_verify")},
+        }
+    )
+
+
 def exchanged(data: Mapping[str, Any]) -> Iterator[str]:
     """What the wrapper of a step will do, a line each."""
     for condition in data.get("when", ()):
@@ -136,6 +189,8 @@ def exchanged(data: Mapping[str, Any]) -> Iterator[str]:
             source = f"{len(each['raw'])} characters"
         elif "step" in each:
             source = f"{each['artifact']} of {each['step']}"
+        elif "key" in each:
+            source = f"{each['key']} of the store"
         yield f"takes {each['path']}: {source}"
     outputs = data.get("outputs", {})
     for each in (*outputs.get("parameters", ()), *outputs.get("artifacts", ())):

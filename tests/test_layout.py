@@ -129,6 +129,7 @@ ELSEWHERE = {
     "scheduler/workflows/document.py": ("workflows/test_compiler.py", "its errors' places"),
     "scheduler/workflows/step_jobs.py": ("workflows/test_compiler.py", "what steps become"),
     "scheduler/workflows/step_volumes.py": ("workflows/test_compiler.py", "what steps become"),
+    "scheduler/step_wrapper/s3_store.py": ("clients/test_workflow_store.py", "a real S3 server"),
     "scheduler/step_wrapper/wrapped_command.py": (
         "clusters/test_step_wrapping.py",
         "as it runs in jobs, in several Pythons",

@@ -17,6 +17,7 @@ import stat
 from typing import Any, Dict, Iterator, Mapping, Tuple
 
 OUTPUTS = "outputs.json"
+NO_OUTPUTS: Dict[str, Any] = {"attempt": "0", "parameters": {}, "artifacts": {}}
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 
 
@@ -44,10 +45,11 @@ class FolderStore:
         copy(source, path)
         return True
 
-    def write(self, path: str, data: bytes) -> None:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(data)
+    def bring_key(self, key: str, path: str) -> bool:
+        raise DataError(f"{key} is in an S3 store: submit the workflow with --store s3://SET")
+
+    def keep_key(self, key: str, path: str) -> None:
+        raise DataError(f"{key} is in an S3 store: submit the workflow with --store s3://SET")
 
     def keep(
         self, attempt: str, parameters: Mapping[str, str], artifacts: Mapping[str, str]
@@ -84,7 +86,7 @@ class FolderStore:
                 with open(path, encoding="utf-8") as file:
                     self._known[step] = json.load(file)
             except FileNotFoundError:
-                self._known[step] = {"attempt": "0", "parameters": {}, "artifacts": []}
+                self._known[step] = NO_OUTPUTS
             except ValueError:
                 raise DataError(f"{path}: is damaged") from None
         return self._known[step]
@@ -99,8 +101,7 @@ def part(name: str) -> str:
 
 def copy(source: str, target: str, sync: bool = False) -> None:
     """Copies a file, or a folder with all that is in it. What else is at the target stays."""
-    folder = os.path.dirname(os.path.abspath(target))
-    os.makedirs(folder, exist_ok=True)
+    prepare_folder(target)
     if not os.path.isdir(source):
         copy_file(source, target, sync)
         return
@@ -118,6 +119,11 @@ def copy(source: str, target: str, sync: bool = False) -> None:
     shutil.copymode(source, target)
     if sync:
         sync_folder(target)
+
+
+def prepare_folder(path: str) -> None:
+    """The one that the file will be in."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
 
 
 def entries(folder: str) -> Iterator[Tuple[str, int]]:

@@ -19,7 +19,8 @@ import threading
 from typing import Any, Dict, List, Optional
 
 from scheduler.step_wrapper.expression import TAG, ExpressionError, evaluate, holds, shown
-from scheduler.step_wrapper.folder_store import DataError, FolderStore
+from scheduler.step_wrapper.folder_store import DataError, FolderStore, prepare_folder
+from scheduler.step_wrapper.s3_store import SETTINGS, S3Store
 
 EXIT_SKIPPED = 86  # also in scheduler/core/model.py
 SKIPPED = "[epoch-scheduler] skipped: "
@@ -34,10 +35,12 @@ def main(words: List[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, Child.on_request_to_stop)
     step: Json = json.loads(text)
+    settings = os.environ.pop(SETTINGS, "")
+    store: "FolderStore | S3Store"
     try:
-        return WrappedCommand(FolderStore(folder, step["workflow"], step["step"]), step).run(
-            command
-        )
+        names = step["workflow"], step["step"]
+        store = S3Store(json.loads(settings), *names) if settings else FolderStore(folder, *names)
+        return WrappedCommand(store, step).run(command)
     except (DataError, ExpressionError) as error:
         say(str(error))
     except OSError as error:
@@ -54,7 +57,7 @@ def write(line: str) -> None:
 
 
 class WrappedCommand:
-    def __init__(self, store: FolderStore, step: Json) -> None:
+    def __init__(self, store: "FolderStore | S3Store", step: Json) -> None:
         self._store, self._step = store, step
         self._values: Dict[str, str] = {}
 
@@ -111,7 +114,12 @@ class WrappedCommand:
     def _bring(self, wanted: Json) -> None:
         path = wanted["path"]
         if "raw" in wanted:
-            self._store.write(path, self._filled(wanted["raw"]).encode())
+            prepare_folder(path)
+            with open(path, "wb") as file:
+                file.write(self._filled(wanted["raw"]).encode())
+        elif "key" in wanted:
+            if not self._store.bring_key(self._filled(wanted["key"]), path):
+                raise DataError(f"input {wanted['name']}: there is no object {wanted['key']}")
         elif "step" not in wanted or not self._store.bring(
             wanted["step"], wanted["artifact"], path
         ):
@@ -130,6 +138,8 @@ class WrappedCommand:
         for each in outputs.get("artifacts", ()):
             if os.path.exists(each["path"]):
                 artifacts[each["name"]] = each["path"]
+                if "key" in each:
+                    self._store.keep_key(self._filled(each["key"]), each["path"])
             elif not each.get("optional"):
                 raise DataError(f"output {each['name']}: {each['path']}: No such file or directory")
         attempt = os.environ.get("KUBEPROFILER_ATTEMPT", "0")

@@ -213,6 +213,8 @@ class _Compiler:
         for each in OF_CONTAINERS if kinds[0] in ("dag", "steps") else ():
             if each in has:
                 self._warn(has[each], f"is not used: it does not apply to {kinds[0]}")
+        for entry in step_data.not_used(template):
+            self._warn(entry, "is not used")
         self.templates[name] = template
 
     # --- parameters -----------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,8 @@ from scheduler.workflows.document import Located
 from scheduler.workflows.scope import ABSENT, RESULT, Later, Outputs, Scope, Source
 
 PARAMETER = ("name", "value", "default", "enum", "description")
-ARTIFACT = ("name", "path", "raw", "from", "optional", "mode", "archive")
+ARTIFACT = ("name", "path", "raw", "s3", "from", "optional", "mode", "archive")
+S3 = ("key", "bucket", "endpoint", "region", "insecure", "accessKeySecret", "secretKeySecret")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9_])?", re.ASCII)
 
 Warn = Callable[[Located, str], None]
@@ -32,6 +33,16 @@ def items(has: Mapping[str, Located], name: str) -> tuple[Located, ...]:
 def part(template: Located, name: str) -> Mapping[str, Located]:
     has = template.mapping()
     return has[name].fields("parameters", "artifacts") if name in has else {}
+
+
+def not_used(template: Located) -> Iterator[Located]:
+    """What is said of its artifacts and means nothing here."""
+    for side in ("inputs", "outputs"):
+        for each in items(part(template, side), "artifacts"):
+            has = each.mapping()
+            store = has["s3"].mapping() if "s3" in has else {}
+            yield from (has[name] for name in ("mode", "archive") if name in has)
+            yield from (entry for name, entry in store.items() if name != "key")
 
 
 def name_of(has: Mapping[str, Located], at: Located) -> str:
@@ -57,10 +68,10 @@ def given(has: Mapping[str, Located], scope: Scope) -> Arguments:
             raise each.error("needs name and value")
         parameters[known["name"].text()] = known["value"].text()
     for each in items(arguments, "artifacts"):
-        known = each.fields("name", "from", "raw", "optional")
+        known = each.fields("name", "from", "raw", "s3", "optional")
         source = _source(known, scope)
         if source is None:
-            raise each.error("needs from or raw: where it comes from")
+            raise each.error("needs from, raw or s3: where it comes from")
         artifacts[name_of(known, each)] = source
     return Arguments(parameters, artifacts)
 
@@ -73,7 +84,15 @@ def _source(has: Mapping[str, Located], scope: Scope) -> Source | None:
         if "data" not in raw:
             raise has["raw"].error("data is missing")
         return {"raw": raw["data"].text()}
-    return None
+    return {"key": _key(scope.filled(has["s3"]))} if "s3" in has else None
+
+
+def _key(entry: Located) -> str:
+    """Of an object in the store of the workflow, which has an address and keys of its own."""
+    has = entry.fields(*S3)
+    if "key" not in has:
+        raise entry.error("key is missing")
+    return has["key"].text().lstrip("/")
 
 
 # --- what a template takes ----------------------------------------------------------------------
@@ -183,12 +202,13 @@ def stored(template: Located) -> dict[str, Any]:
             kept if default is None else {**kept, "default": default}
         )
     for each in _artifacts(template):
-        has = each.fields("name", "path", "optional", "mode", "archive")
+        has = each.fields("name", "path", "s3", "optional", "mode", "archive")
         if "path" not in has:
             raise each.error("path is missing")
         kept = {"name": name_of(has, each), "path": has["path"].text()}
         optional = {"optional": True} if "optional" in has and has["optional"].flag() else {}
-        found.setdefault("artifacts", []).append({**kept, **optional})
+        key = {"key": _key(has["s3"])} if "s3" in has else {}
+        found.setdefault("artifacts", []).append({**kept, **optional, **key})
     return found
 
 

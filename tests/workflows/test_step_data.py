@@ -172,6 +172,21 @@ def test_raw_data_and_the_arguments_of_the_workflow_reach_a_step() -> None:
     assert step.command[1] == "5"
 
 
+def test_an_object_of_the_store_has_its_key_and_no_other_address() -> None:
+    store = {"key": "/model/{{workflow.name}}.pt", "bucket": "b", "endpoint": "e"}
+    load = {
+        "name": "load",
+        "inputs": {"artifacts": [{"name": "m", "path": "/in/m", "s3": store}]},
+        "outputs": {"artifacts": [{"name": "m", "path": "/in/m", "s3": store, "mode": 420}]},
+        "container": {"command": ["ls"]},
+    }
+    made = compiled({"name": "a", "template": "load"}, templates=(load,))
+    assert data(made, "a")["inputs"][0]["key"] == "model/w.pt"
+    assert data(made, "a")["outputs"]["artifacts"][0]["key"] == "model/w.pt"
+    unused = [line.split(": ")[1].rpartition(".")[2] for line in made.warnings]
+    assert unused == ["bucket", "endpoint", "mode", "bucket", "endpoint"]
+
+
 def test_the_steps_of_a_loop_by_steps_are_referred_to_as_steps() -> None:
     groups = [
         [{"name": "a", "template": "make"}],

@@ -35,6 +35,7 @@ from scheduler.clusters.kubernetes.volumes import PATHS, AllowedVolume, VolumeSo
 from scheduler.core.errors import Impossible
 from scheduler.core.images import has
 from scheduler.core.model import JobSpec, Launch, Node, RunKey, Share
+from scheduler.step_wrapper.s3_store import SETTINGS as STORE
 
 Manifest = dict[str, Any]  # JSON
 
@@ -236,13 +237,13 @@ def _step_wrapper(launch: Launch) -> Manifest:
 
 def _workflows(spec: JobSpec, shape: PodTemplate) -> str:
     """Where steps of workflows keep what they give. Raises Impossible."""
-    if spec.snapshots_dir or shape.snapshots.kind:
+    if spec.snapshots_dir or shape.snapshots.kind or STORE in spec.secrets:
         return PATHS.workflows
     if spec.storage:
         return f"{spec.storage}/workflows"
     raise Impossible(
         f"step {spec.name}: what steps give to each other needs a folder that all of them see: set"
-        " kubernetes.snapshots, or give --storage"
+        " kubernetes.snapshots, or give --store s3://SET"
     )
 
 

@@ -385,7 +385,7 @@ def test_a_package_is_fetched_before_the_training_which_cannot_change_it() -> No
 
 def test_a_step_of_a_workflow_is_run_by_its_wrapper_and_keeps_what_it_gives() -> None:
     step = of_job(step='{"workflow": "w"}')
-    with pytest.raises(Impossible, match=r"set kubernetes.snapshots, or give --storage"):
+    with pytest.raises(Impossible, match=r"set kubernetes.snapshots, or give --store"):
         manifests(step, NODES, SHAPE)
     claim = VolumeSource.parse("pvc:snap")
     made = container(step, snapshots=claim)
