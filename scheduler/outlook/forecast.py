@@ -2,23 +2,26 @@
 
 Runs are assumed to continue as they are, except those that are about to get their fair number of
 GPUs. Waiting jobs start in the order in which the policy serves them, each as soon as earlier ends
-leave enough GPUs. Reality differs: runs are moved, and other jobs come and end. calibration.py
-knows how wrong such guesses have been.
+leave enough GPUs and, in a sweep with a limit, as soon as it is its turn. Reality differs: runs are
+moved, and other jobs come and end. calibration.py knows how wrong such guesses have been.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, JobId, Placement, Rules, Run, RunPhase, Time
 from scheduler.core.runs import waiting_in_order
+from scheduler.core.sweeps import count_runs, is_full, sweep_of
 from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeed, CurrentSpeeds
 from scheduler.outlook.list_scheduling import ListSchedule, PlannedStart
+from scheduler.planning.turns import later_jobs
 
 FAIR_ENOUGH = 0.75  # of its fair number of GPUs: a run with this share is not expected to get more
 NEXT = 5  # waiting jobs are soon served
@@ -65,8 +68,13 @@ class _ForecastBuilder:
         self.made: dict[JobId, Guess] = {}
         self.waiting = [job for job in waiting_in_order(self.view) if not job.held]
         running = [job for job in paces.jobs if job.run]
-        ready = [job for job in self.waiting if not job.awaits]
-        level = _level([*running, *ready], len(queueing.capacity))
+        later = later_jobs(self.view, now)
+        self.ready = [job for job in self.waiting if not job.awaits and job.id not in later]
+        self.turns = defaultdict[str, list[Job]](list)  # of each sweep: whose turn comes later
+        for job_id in later:
+            self.turns[sweep_of(self.view.jobs[job_id].spec)].append(self.view.jobs[job_id])
+        self.running = count_runs(running)  # of each sweep, as time goes on
+        level = _level([*running, *self.ready], len(queueing.capacity))
         self.fair = {job.id: _clamped(level, job) for job in (*running, *self.waiting)}
         self.column: dict[tuple[str, int], int] = {}
         configs: list[Placement] = []
@@ -128,46 +136,61 @@ class _ForecastBuilder:
     # --- the others -------------------------------------------------------------------------
 
     def let_the_others_start(self) -> None:
-        ready = [job for job in self.waiting if not job.awaits]
-        for place, job in enumerate(ready):
-            if job.spec.gpus_min == 0:
-                continue
-            start = self._start(job)
-            if start:
-                first = ForecastCase.NEXT if place < NEXT else ForecastCase.QUEUED
-                room = start.at <= self.now and job.eligible_at <= self.now
-                self._wait(job, start, ForecastCase.ROOM if room else first)
-        self._let_dependents_start()
+        for place, job in enumerate(self.ready):
+            first = ForecastCase.NEXT if place < NEXT else ForecastCase.QUEUED
+            self._let_start(job, first, ForecastCase.ROOM)
+        self._let_time_pass()
 
-    def _let_dependents_start(self) -> None:
-        """Those that await others start when these are expected to have ended, the first to be
-        ready first; nothing is told of them if one of those ends is not known."""
-        ready: list[tuple[Time, int, JobId]] = []
-        left = {job.id: {after.job_id for after in job.awaits} for job in self.waiting}
+    def _let_time_pass(self) -> None:
+        """The jobs that await others start when these are expected to have ended, and those of a
+        sweep with a limit when others of it have; nothing is told of them if that is not known."""
         order = {job.id: place for place, job in enumerate(self.waiting)}
+        left = {job.id: {after.job_id for after in job.awaits} for job in self.waiting}
+        if not (self.turns or any(left.values())):
+            return
+        ends = [(self._ends_at(job), job.id) for job in self.view.jobs.values()]
+        heap = [(at, job_id) for at, job_id in ends if at is not None]
+        heapify(heap)
+        while heap:
+            now, ready = heap[0][0], list[Job]()
+            while heap and heap[0][0] <= now:
+                ready += self._follow(heappop(heap)[1], left)
+            self.queueing.advance(now)
+            for job in sorted(ready, key=lambda job: order[job.id]):
+                self._let_start(job, ForecastCase.QUEUED, ForecastCase.QUEUED)
+                if (at := self._ends_at(job)) is not None:
+                    heappush(heap, (at, job.id))
 
-        def free(ended: JobId) -> None:
-            for job_id in self.view.behind.get(ended, ()):
-                if job_id in left and ended in left[job_id]:
-                    left[job_id].discard(ended)
-                    if not left[job_id]:
-                        heappush(ready, (self._ready_at(job_id), order[job_id], job_id))
+    def _ends_at(self, job: Job) -> Time | None:
+        """When the job is expected to have ended: a cancelled one at once."""
+        if job.cancelled and job.run:
+            return self.now
+        return self.made[job.id].ends_at if job.id in self.made else None
 
-        for job_id in [*self.made]:
-            if self.made[job_id].ends_at is not None:
-                free(job_id)
-        while ready:
-            at, _, job_id = heappop(ready)
-            job = self.view.jobs[job_id]
-            self.queueing.advance(at)
-            if job.spec.gpus_min and (start := self._start(job)):
-                self._wait(job, start, ForecastCase.QUEUED)
-                if self.made[job_id].ends_at is not None:
-                    free(job_id)
+    def _follow(self, ended: JobId, left: Mapping[JobId, set[JobId]]) -> Iterator[Job]:
+        """Yields the jobs that may start when this one has ended."""
+        job = self.view.jobs[ended]
+        for job_id in () if job.cancelled else self.view.behind.get(ended, ()):
+            if job_id in left and ended in left[job_id]:
+                left[job_id].discard(ended)
+                if not left[job_id]:
+                    yield self.view.jobs[job_id]
+        sweep = sweep_of(job.spec)
+        self.running[sweep] -= 1
+        if self.turns[sweep]:
+            yield self.turns[sweep].pop(0)
 
-    def _ready_at(self, job_id: JobId) -> Time:
-        awaited = (self.made[after.job_id].ends_at for after in self.view.jobs[job_id].awaits)
-        return max((at for at in awaited if at is not None), default=self.now)
+    def _let_start(self, job: Job, case: ForecastCase, at_once: ForecastCase) -> None:
+        sweep = sweep_of(job.spec)
+        if is_full(job, self.running):
+            self.turns[sweep].append(job)
+            return
+        if job.spec.gpus_min == 0:
+            self.running[sweep] += 1  # nothing is told of its end
+        elif start := self._start(job):
+            self.running[sweep] += 1
+            room = start.at <= self.now and job.eligible_at <= self.now
+            self._wait(job, start, at_once if room else case)
 
     def _start(self, job: Job) -> PlannedStart | None:
         row, least, fair = self.paces.row[job.id], job.spec.gpus_min, self.fair[job.id]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model import Job, JobId, Measured, RunPhase, View
+from scheduler.core.model import After, Job, JobId, Measured, RunPhase, View
 from scheduler.outlook.current_speeds import CurrentSpeeds
 from scheduler.outlook.forecast import ForecastCase, Guess, guesses
 from tests import builders
@@ -172,3 +172,72 @@ def test_pods_of_no_run_are_gone_at_once() -> None:
 def test_without_a_gpu_there_is_no_forecast() -> None:
     view = builders.view(seen(builders.job("a"), 30.0), nodes=[builders.node(0)])
     assert guessed(view) == {}
+
+
+# --- sweeps with a limit ------------------------------------------------------------------------
+
+
+def limited(job: Job, at_once: int, sweep: str = "s") -> Job:
+    labels = (("sweep", sweep),)
+    return replace(job, spec=replace(job.spec, labels=labels, parallel=at_once))
+
+
+LATER = builders.RULES.restart_seconds + 10 * 30  # what one of these takes
+
+
+def test_a_job_of_a_sweep_starts_when_it_is_its_turn_though_gpus_are_free() -> None:
+    grid = [limited(seen(builders.job(name), 30.0), 1) for name in "bcd"]
+    view = builders.view(limited(runs("a"), 1), *grid, nodes=[builders.node(8)])
+    made = guessed(view)
+    assert [made[name].starts_at for name in "bcd"] == [
+        NOW + 300,
+        NOW + 300 + LATER,
+        NOW + 300 + 2 * LATER,
+    ]
+    assert {made[name].situation for name in "bcd"} == {ForecastCase.QUEUED}
+
+
+def test_others_do_not_wait_for_the_turns_of_a_sweep() -> None:
+    grid = [limited(seen(builders.job(name), 30.0), 2) for name in "abc"]
+    other, own = seen(builders.job("d"), 30.0), limited(seen(builders.job("e"), 30.0), 1, "t")
+    made = guessed(builders.view(*grid, other, own, nodes=[builders.node(8)]))
+    assert {name: guess.starts_at for name, guess in made.items()} == {
+        **dict.fromkeys("abde", NOW),
+        "c": NOW + LATER,
+    }
+
+
+def test_only_those_whose_turn_it_is_share_the_gpus() -> None:
+    grid = [seen(builders.job(name, gpus=(1, 4)), 30.0, "pretendedx4") for name in "abcdefgh"]
+    view = builders.view(*(limited(job, 2) for job in grid), nodes=[builders.node(8)])
+    made = guessed(view)
+    assert made["a"].ends_at == NOW + LATER, "it has four GPUs, as only two jobs share eight"
+    assert made["h"].starts_at == NOW + 3 * LATER
+
+
+def test_a_turn_that_comes_when_an_end_is_not_known_is_not_known() -> None:
+    other = builders.job("a")
+    other = replace(other, spec=replace(other.spec, project="of another kind"))
+    unseen = builders.with_run(other, builders.share(), placement=KEY)
+    waits = limited(seen(builders.job("b"), 30.0), 1)
+    view = builders.view(limited(unseen, 1), waits, nodes=[builders.node(8)])
+    assert "b" not in guessed(view)
+
+
+def test_a_job_that_is_pruned_makes_room_for_the_next_of_its_sweep() -> None:
+    over = replace(limited(runs("a"), 1), cancelled=True)
+    waits = limited(seen(builders.job("b"), 30.0), 1)
+    made = guessed(builders.view(over, waits, nodes=[builders.node(8)]))
+    assert made["b"].starts_at == NOW
+
+
+def test_what_awaits_others_starts_when_the_last_of_them_has_ended() -> None:
+    def behind(name: str, *awaited: str) -> Job:
+        return seen(builders.job(name, awaits=tuple(After(JobId(a)) for a in awaited)), 30.0)
+
+    graph = [behind("c", "a"), behind("d", "a", "b"), limited(behind("e", "d"), 1)]
+    long = limited(runs("b", 1, seconds=200.0), 1)
+    made = guessed(builders.view(runs("a"), long, *graph, nodes=[builders.node(8)]))
+    assert made["c"].starts_at == NOW + 300
+    assert made["d"].starts_at == NOW + 1000
+    assert made["e"].starts_at == NOW + 1000 + LATER
