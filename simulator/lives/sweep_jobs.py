@@ -73,8 +73,10 @@ class Sweeps(RuleChecker):
         self.require(mine == math.inf or mine != best, job_id, "was pruned as the best of", scores)
 
     def on_restart(self, loaded: View) -> None:
-        """The step in which the daemon crashed may have been committed: then there is more."""
-        for sweep in {sweeps.sweep_of(job.spec) for job in loaded.jobs.values() if job.spec.prune}:
+        """The step in which the daemon crashed may have been committed: then there is more. What
+        jobs reported that are over is known, too: others of their sweep may come."""
+        specs = [truth.spec for truth in self.world.truths.values()]
+        for sweep in {sweeps.sweep_of(spec) for spec in specs if spec.prune}:
             there = loaded.scores.get(sweep, {})
             for epoch, scores in self.known.get(sweep, {}).items():
                 kept = scores.items() <= there.get(epoch, {}).items()

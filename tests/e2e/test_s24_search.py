@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Daemons
-from tests.support import BIN, Daemon
+from tests.support import BIN, Daemon, eventually
 
 KILLS = int(os.environ.get("KILLS", "6"))
 TRAIN = """
@@ -84,6 +84,27 @@ def test_a_search_has_exactly_its_trials_whatever_is_killed(daemons: Daemons, sc
     assert {job["state"] for job in jobs} == {"FINISHED"}
     assert f"{trials} jobs: {trials} finished, 0 pruned, 0 failed" in done.stderr
     assert {len(record(daemon, job["id"])["scores"]) for job in jobs} == {3}
+
+
+def test_a_daemon_that_is_killed_between_trials_compares_with_those_before(
+    daemons: Daemons, script: str
+) -> None:
+    """No job of the sweep is live when the daemon starts: what they reported is read again."""
+    daemon = daemons("0")
+    words = ("--num_gpus", "0", "--max_epochs", "9", "--label", "sweep=s", "--metric", "loss")
+
+    def run(name: str, x: str) -> dict[str, list[object]]:
+        job = daemon.submit(*words, "--prune", "asha", name, "--", sys.executable, script, x, "0")
+        eventually(lambda: record(daemon, job)["ended_at"])
+        return record(daemon, job)
+
+    assert run("good", "3.0")["state"] == "FINISHED"
+    daemon.kill()
+    daemon.start()
+    bad = run("bad", "9.0")
+    assert bad["state"] == "CANCELED"
+    assert "pruned after epoch 1: loss 37 is not among the best third of 2 jobs" in bad["reason"]
+    assert len(bad["scores"]) == 1
 
 
 def record(daemon: Daemon, job_id: str) -> dict[str, list[object]]:

@@ -215,6 +215,12 @@ MUTANTS = (
         "            if False:\n                found[sweep]",
     ),
     mutant(
+        "scores of sweeps without a live job are forgotten by a restart",
+        STORE,
+        "in dict.fromkeys([*live, *recent])",
+        "in dict.fromkeys(live)",
+    ),
+    mutant(
         "a pruned job starts again",
         LIFECYCLE,
         "return replace(job, run=run, cancelled=True)",

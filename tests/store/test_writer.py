@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.core import sweeps
 from scheduler.core.counts import Counts
 from scheduler.core.errors import InvariantError, Unavailable
 from scheduler.core.model import (
@@ -27,7 +28,7 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.core.ports import Step
-from scheduler.store import database
+from scheduler.store import database, writer
 from scheduler.store.journal import WAITING_MAX, Decider
 from scheduler.store.reader import Query, Reader
 from scheduler.store.writer import SqliteStore
@@ -144,6 +145,33 @@ def test_a_report_may_come_after_the_job_has_ended(store: SqliteStore, reader: R
     store.commit(Step(View(), view(ENDED), [ENDED.id], [], [], 1.0))
     store.commit(Step(view(ENDED), View(), [], [], [late], 2.0))
     assert reader.newest_epoch([ENDED.id]) == {ENDED.id: late}
+
+
+def with_scores(store: SqliteStore, name: str, outcome: Outcome | None, rule: str = "asha") -> None:
+    """Commits a job of a sweep of its own that has reported two epochs."""
+    spec = JobSpec(name, "u", labels=(("sweep", name),), metric="loss", prune=rule)
+    job = replace(ENDED if outcome else RUNNING, id=JobId(name), spec=spec, outcome=outcome)
+    profiles = [Profile(job.id, 1, epoch, score=epoch / 2) for epoch in (1, 2)]
+    profiles.append(Profile(job.id, 1, 1, rank=1, score=9.0))
+    store.commit(Step(View(), view(job), [job.id], [], profiles, 1.0))
+
+
+def test_a_start_knows_the_scores_of_the_newest_sweeps_also_of_those_that_are_over(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_scores(store, "live", None)
+    for name in ("first", "second", "third"):
+        with_scores(store, name, Outcome.SUCCEEDED)
+    with_scores(store, "unruled", Outcome.SUCCEEDED, rule="")
+    scores = store.load().scores
+    assert list(scores) == ["u/first", "u/second", "u/third", "u/live"]  # the newest is last
+    assert scores["u/first"] == {1: {"first": 0.5}, 2: {"first": 1.0}}
+    monkeypatch.setattr(writer, "RECENT_SCORES", 3)  # the second and the third have four
+    assert list(store.load().scores) == ["u/second", "u/third", "u/live"]
+    monkeypatch.setattr(writer, "RECENT_JOBS", 2)
+    assert list(store.load().scores) == ["u/third", "u/live"]
+    monkeypatch.setattr(sweeps, "KEPT", 1)
+    assert list(store.load().scores) == ["u/live"]
 
 
 def test_a_label_given_twice_is_no_trouble(store: SqliteStore, reader: Reader) -> None:
