@@ -16,7 +16,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cli import command, run, sweep
@@ -24,6 +24,7 @@ from cli.client import CallError
 from cli.command import CommandError, UsageError, note, say
 from cli.connection import Connection, connect
 from cli.run import secret_values
+from cli.search_space import Space, Value, ValueRange, parsed, space_of
 from cli.terminal import ProgressLine
 from scheduler.presentation.render import printable
 from scheduler.v1 import scheduler_pb2 as pb
@@ -32,61 +33,6 @@ TRIALS_MAX = 1000  # the scheduler lists no more
 PARALLEL = 4
 PAUSE_SECONDS = 1.0
 PRUNED = "pruned"  # how the reason of a pruned job begins
-RANGE = ".."
-
-Value = str | int | float
-
-
-# --- what may be chosen -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ValueRange:
-    low: float
-    high: float
-    log: bool
-    whole: bool  # only whole numbers
-
-    def drawn(self, chance: random.Random) -> Value:
-        if self.whole and not self.log:
-            return chance.randint(int(self.low), int(self.high))
-        if not self.log:
-            return chance.uniform(self.low, self.high)
-        value = math.exp(chance.uniform(math.log(self.low), math.log(self.high)))
-        return round(value) if self.whole else min(self.high, max(self.low, value))
-
-
-Space = Mapping[str, ValueRange | Sequence[str]]
-
-
-def space_of(axes: Sequence[tuple[str, Sequence[str]]]) -> Space:
-    """`lr=1e-5..1e-1:log`, `layers=1..8`, `optimizer=sgd,adam`."""
-    found: dict[str, ValueRange | Sequence[str]] = {}
-    for key, values in axes:
-        if key in found:
-            raise UsageError(f"--sweep {key}: is given twice")
-        found[key] = _range(key, values[0]) if RANGE in values[0] and len(values) == 1 else values
-    return found
-
-
-def _range(key: str, text: str) -> ValueRange:
-    bounds, _, scale = text.partition(":")
-    low, _, high = bounds.partition(RANGE)
-    try:
-        made = ValueRange(
-            float(low), float(high), scale == "log", _is_whole(low) and _is_whole(high)
-        )
-    except ValueError:
-        made = None
-    if made is None or scale not in ("", "log") or not -math.inf < made.low < made.high < math.inf:
-        raise UsageError(f"--sweep {key}={text}: must be LOW..HIGH or LOW..HIGH:log")
-    if made.log and made.low <= 0:
-        raise UsageError(f"--sweep {key}={text}: with :log, LOW must be above 0")
-    return made
-
-
-def _is_whole(text: str) -> bool:
-    return text.strip().lstrip("+-").isdecimal()
 
 
 # --- trials -------------------------------------------------------------------------------------
@@ -166,7 +112,7 @@ def _by_optuna(
     study = optuna.create_study(sampler=sampler, direction=direction)
     states = optuna.trial.TrialState
     for trial in trials:
-        known = _parsed(trial.values, space)
+        known = parsed(trial.values, space)
         if known is None:
             continue  # it was chosen from another space
         best, scores = trial.best, dict(trial.scores)
@@ -201,26 +147,6 @@ def _optuna() -> Any:
 
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     return optuna
-
-
-def _parsed(values: Mapping[str, str], space: Space) -> dict[str, Value] | None:
-    """The values of a trial as numbers; None: they are not of this space."""
-    found: dict[str, Value] = {}
-    for key, of in space.items():
-        text = values.get(key, "")
-        if not isinstance(of, ValueRange):
-            if text not in of:
-                return None
-            found[key] = text
-            continue
-        try:
-            number = int(text) if of.whole else float(text)
-        except ValueError:
-            return None
-        if not of.low <= number <= of.high:
-            return None
-        found[key] = number
-    return found
 
 
 # --- the search ---------------------------------------------------------------------------------
@@ -275,6 +201,11 @@ class Search:
     label: str
     space: Space
     options: argparse.Namespace
+    known: dict[int, SearchedJob] = field(default_factory=dict)  # by number
+    numbers: dict[str, int] = field(default_factory=dict)  # by job id
+
+    def __post_init__(self) -> None:
+        self.numbers = {trial_id(self.label, n): n for n in range(self.options.trials)}
 
     def rehearse(self) -> int:
         """Checks the first trial."""
@@ -288,13 +219,11 @@ class Search:
 
     def run(self) -> list[SearchedJob]:
         """Returns when all trials have ended. Waits for a scheduler that is away."""
-        shown, known = ProgressLine(sys.stderr), dict[int, SearchedJob]()
-        ids = {trial_id(self.label, n): n for n in range(self.options.trials)}
+        shown = ProgressLine(sys.stderr)
         try:
             while True:
                 try:
-                    self._look(known, ids)
-                    self._submit_next(known)
+                    self.advance()
                 except CallError as error:
                     if error.status not in (
                         "UNAVAILABLE",
@@ -303,41 +232,67 @@ class Search:
                     ):
                         raise
                     shown.draw("waiting for the scheduler")
-                ended = sum(trial.ended for trial in known.values())
-                shown.draw(f"{ended} of {len(ids)} have ended{_told_best(known.values())}")
-                if ended == len(ids):
-                    return [known[number] for number in sorted(known)]
+                ended = sum(trial.ended for trial in self.known.values())
+                best = _told_best(self.known.values())
+                shown.draw(f"{ended} of {self.options.trials} have ended{best}")
+                if ended == self.options.trials:
+                    return [self.known[number] for number in sorted(self.known)]
                 time.sleep(PAUSE_SECONDS)
         finally:
             shown.clear()
 
-    def _look(self, known: dict[int, SearchedJob], ids: Mapping[str, int]) -> None:
+    def advance(self) -> None:
+        """Looks at the trials, and submits as many more as may run."""
+        self._look()
+        self._submit_next()
+
+    def _look(self) -> None:
         """What has ended does not change: it is asked for once."""
+        known = self.known
         label = pb.KeyValue(key=sweep.LABEL, value=self.label)
         request = pb.ListJobsRequest(labels=[label], limit=TRIALS_MAX, brief=True)
         while True:
             reply = self.client.list_jobs(request)
             for job in reply.jobs:
-                number = ids.get(job.id)
+                number = self.numbers.get(job.id)
                 if number is not None and not (number in known and known[number].ended):
                     known[number] = SearchedJob(number, self.client.get_job(job.id).job)
             if not reply.next_cursor:
                 return
             request.cursor = reply.next_cursor
 
-    def _submit_next(self, known: dict[int, SearchedJob]) -> None:
+    def _submit_next(self) -> None:
+        known = self.known
         for number in range(self.options.trials):
             live = sum(not trial.ended for trial in known.values())
             if live >= self.base.parallel:
                 return
             if number not in known:
                 trials = [known[n] for n in sorted(known)]
-                reply = self.client.submit(self._request(number, trials))
                 # As it is there: another one may have submitted it before.
-                known[number] = SearchedJob(number, reply.job)
+                known[number] = SearchedJob(number, self._submit(self._request(number, trials)))
                 if self.options.output == "table":
-                    say(reply.job.id)
+                    say(known[number].job.id)
                     sys.stdout.flush()
+
+    def _submit(self, request: pb.SubmitRequest) -> pb.Job:
+        try:
+            return self.client.submit(request).job
+        except CallError as error:
+            if error.status != "PERMISSION_DENIED" or not (owner := self._owner(request.job_id)):
+                raise
+            raise CommandError(
+                f"--label {sweep.LABEL}={self.label}: {owner} has a search of this name;"
+                " give yours another one",
+                error.exit_code,
+            ) from error
+
+    def _owner(self, job_id: str) -> str:
+        """Who has a job of this id, which follows from the label alone; empty: nobody."""
+        try:
+            return self.client.get_job(job_id).job.spec.user
+        except CallError:
+            return ""
 
     def _request(self, number: int, trials: Sequence[SearchedJob]) -> pb.SubmitRequest:
         chosen = choose(
@@ -349,8 +304,8 @@ class Search:
         own.env.append(pb.KeyValue(key=sweep.VALUES, value=json.dumps(values)))
         asked = pb.JobSpec()
         asked.CopyFrom(self.base)
-        for field, _ in own.ListFields():
-            asked.ClearField(field.name)
+        for set_field, _ in own.ListFields():
+            asked.ClearField(set_field.name)
         asked.MergeFrom(own)
         job_id = trial_id(self.label, number)
         return pb.SubmitRequest(job_id=job_id, spec=asked, secrets=self.secrets)

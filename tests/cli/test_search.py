@@ -8,30 +8,14 @@ import re
 import pytest
 
 from cli import search
-from cli.command import UsageError
-from cli.search import SearchedJob, ValueRange, choose, space_of, trial_id
+from cli.search import SearchedJob, choose, trial_id
+from cli.search_space import space_of
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.cli.conftest import Command
 from tests.cli.test_run import UUID4
 from tests.serving import Serving
 
 AXES = [("lr", ["1e-5..1e-1:log"]), ("layers", ["1..8"]), ("opt", ["sgd", "adam"])]
-
-
-def test_ranges_and_lists_are_read() -> None:
-    assert space_of(AXES) == {
-        "lr": ValueRange(1e-5, 1e-1, log=True, whole=False),
-        "layers": ValueRange(1.0, 8.0, log=False, whole=True),
-        "opt": ["sgd", "adam"],
-    }
-
-
-@pytest.mark.parametrize(
-    "text", ["1..1", "2..1", "a..b", "1..2:lin", "0..1:log", "-1..1:log", "1.."]
-)
-def test_what_is_no_range_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"--sweep lr={text}: ")):
-        space_of([("lr", [text])])
 
 
 def test_random_values_depend_on_the_label_and_the_number_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import random
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,7 +95,7 @@ def test_a_daemon_that_is_killed_between_trials_compares_with_those_before(
     daemon = daemons("0")
     words = ("--num_gpus", "0", "--max_epochs", "9", "--label", "sweep=s", "--metric", "loss")
 
-    def run(name: str, x: str) -> dict[str, list[object]]:
+    def run(name: str, x: str) -> dict[str, Any]:
         job = daemon.submit(*words, "--prune", "asha", name, "--", sys.executable, script, x, "0")
         eventually(lambda: record(daemon, job)["ended_at"])
         return record(daemon, job)
@@ -107,8 +109,21 @@ def test_a_daemon_that_is_killed_between_trials_compares_with_those_before(
     assert len(bad["scores"]) == 1
 
 
-def record(daemon: Daemon, job_id: str) -> dict[str, list[object]]:
-    found: dict[str, list[object]] = daemon.state_of(job_id)["jobs"][0]
+def test_the_name_of_another_users_search_is_refused_in_one_line(
+    daemons: Daemons, script: str
+) -> None:
+    daemon = daemons("0")
+    asked = words(script, 1, "--num_gpus", "0", "--max_epochs", "1")
+    assert daemon.run("run-scheduler", *asked).returncode == 0
+    done = daemon.run("run-scheduler", *asked, user="nobody")
+    assert done.returncode == 4
+    owner = pwd.getpwuid(os.geteuid()).pw_name
+    said = f"--label sweep=s: {owner} has a search of this name; give yours another one"
+    assert done.stderr.splitlines()[-1] == f"run-scheduler: {said}"
+
+
+def record(daemon: Daemon, job_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = daemon.state_of(job_id)["jobs"][0]
     return found
 
 
