@@ -333,9 +333,9 @@ def add_sweep(group: argparse._ArgumentGroup) -> None:
         "--prune",
         choices=("asha", "median"),
         default="",
-        help="cancel a job at the end of an epoch if its metric is not among the best third "
-        "(asha: looks after N, 3 N, 9 N epochs) or the better half (median: after each epoch) of "
-        "those that got as far",
+        help="cancel a job at the end of an epoch if its metric is not among the best third of "
+        "those that got as far (asha: looks after N, 3 N, 9 N epochs), or not as good as the "
+        "median of finished jobs (median: after each epoch)",
     )
     group.add_argument(
         "--prune_after",

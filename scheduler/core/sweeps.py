@@ -7,10 +7,12 @@ the end of its epoch, as if its owner had cancelled it gracefully, and its check
 
 - `asha` (Li et al., "A System for Massively Parallel Hyperparameter Tuning", 2020): after N, 3 N,
   9 N, .. epochs, a job goes on if it is among the best third of those that have come so far.
-- `median`: from N epochs on, a job goes on while its best score so far is at least as good as the
-  median of the scores that others had after as many epochs, if there are five of them.
+- `median` (Golovin et al., "Google Vizier", 2017): from N epochs on, a job goes on while its best
+  score so far is at least as good as the median of the scores that those had after as many epochs
+  which have come to the last epoch, if there are five of them.
 
-A score that is no finite number is worse than all others, and under both rules ends the job.
+A score that is no finite number is worse than all others, and under both rules ends the job. But
+for that, both decide as Optuna's pruners do (tests/clients/test_pruning.py).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ WORKFLOW = "workflow-id"  # a label as well; of a workflow, only the number of j
 ASHA, MEDIAN = "asha", "median"
 RULES = (ASHA, MEDIAN)
 FACTOR = 3  # of asha: a rung is after so many times the epochs of the one before
-COMPARED_MIN = 5  # scores of other jobs, for a median
+COMPARED_MIN = 5  # jobs that have come to the last epoch, for a median
 KEPT = 100  # sweeps whose scores are remembered
 PRUNED = "pruned"  # how the reason of a pruned job begins
 
@@ -77,19 +79,19 @@ def why_pruned(spec: JobSpec, job_id: JobId, epoch: int, scores: Scores) -> str:
     rung = {job: _worth(score, spec) for job, score in scores.get(epoch, {}).items()}
     if not spec.prune or job_id not in rung:
         return ""
-    shown = f"{spec.metric} {scores[epoch][job_id]:.6g}"
+    shown = f"{PRUNED} after epoch {epoch}: {spec.metric} {scores[epoch][job_id]:.6g}"
     if rung[job_id] == -math.inf:
         return f"{PRUNED} after epoch {epoch}: {spec.metric} is not a finite number"
     if spec.prune == ASHA:
-        worse = _is_rung(epoch, max(1, spec.prune_after)) and _is_behind_best(job_id, rung)
-        among = f"the best third of {len(rung)} jobs"
-    else:
-        own = (_worth(of[job_id], spec) for of in scores.values() if job_id in of)
-        others = [worth for job, worth in rung.items() if job != job_id]
-        enough = epoch >= spec.prune_after and len(others) >= COMPARED_MIN
-        worse = enough and max(own) < _median(others)
-        among = f"the better half of {len(rung)} jobs"
-    return f"{PRUNED} after epoch {epoch}: {shown} is not among {among}" if worse else ""
+        is_worse = _is_rung(epoch, max(1, spec.prune_after)) and _is_behind_best(job_id, rung)
+        return f"{shown} is not among the best third of {len(rung)} jobs" if is_worse else ""
+    done = scores.get(spec.max_epochs, {})
+    others = [worth for job, worth in rung.items() if job in done]
+    own = max(_worth(of[job_id], spec) for of in scores.values() if job_id in of)
+    is_early = epoch < spec.prune_after or len(others) < COMPARED_MIN
+    if is_early or own >= _median(others):
+        return ""
+    return f"{shown} is not as good as the median of {len(others)} finished jobs"
 
 
 def _worth(score: float, spec: JobSpec) -> float:

@@ -14,7 +14,7 @@ from scheduler.core.model import EpochEnded, Job, JobId, JobSpec, Outcome, Profi
 from scheduler.core.sweeps import FACTOR, KEPT, record, sweep_of, why_pruned
 
 SPEC = JobSpec("grid", "ada", labels=(("sweep", "s"),), metric="val_loss", prune="asha")
-MEDIAN = replace(SPEC, prune="median")
+MEDIAN = replace(SPEC, prune="median", max_epochs=9)
 MINE = JobId("mine")
 
 
@@ -85,15 +85,23 @@ def test_asha_lets_the_best_of_all_go_on_and_at_least_a_third_wherever_all_came(
         ([math.inf] * 3 + [1, 1, 1], 5.0, False),
     ],
 )
-def test_median_compares_with_the_others(others: list[float], mine: float, pruned: bool) -> None:
-    assert bool(why_pruned(MEDIAN, MINE, 2, {2: rung(*others, mine=mine)})) is pruned
+def test_median_compares_with_those_that_came_to_the_end(
+    others: list[float], mine: float, pruned: bool
+) -> None:
+    reached, ended = rung(*others, mine=mine), {JobId(f"j{n}"): 0.0 for n in range(len(others))}
+    assert bool(why_pruned(MEDIAN, MINE, 2, {2: reached, 9: ended})) is pruned
+    beyond = {JobId(f"pruned{n}"): 0.0 for n in range(20)}  # better, but they did not
+    assert bool(why_pruned(MEDIAN, MINE, 2, {2: reached | beyond, 9: ended})) is pruned
+    assert not why_pruned(MEDIAN, MINE, 2, {2: reached})
 
 
 def test_median_takes_the_best_score_so_far_and_waits() -> None:
-    scores = {1: rung(mine=0.5), 2: rung(1, 1, 1, 1, 1, mine=9.0)}
+    ended = {JobId(f"j{n}"): 0.0 for n in range(5)}
+    scores = {1: rung(mine=0.5), 2: rung(1, 1, 1, 1, 1, mine=9.0), 9: ended}
     assert not why_pruned(MEDIAN, MINE, 2, scores)
-    assert why_pruned(MEDIAN, MINE, 2, {2: scores[2]})
-    assert not why_pruned(replace(MEDIAN, prune_after=3), MINE, 2, {2: scores[2]})
+    why = why_pruned(MEDIAN, MINE, 2, {2: scores[2], 9: ended})
+    assert why == "pruned after epoch 2: val_loss 9 is not as good as the median of 5 finished jobs"
+    assert not why_pruned(replace(MEDIAN, prune_after=3), MINE, 2, {2: scores[2], 9: ended})
 
 
 # --- both ---------------------------------------------------------------------------------------
