@@ -119,7 +119,8 @@ GRACE_SECONDS = 1.0  # for calls under way, when asked to end
 @click.option(
     "--gpus",
     metavar="NxMIB",
-    help="Simulate these GPUs, e.g. 4x16384; 0: none. Default: use the GPUs that NVML finds.",
+    help="Simulate these GPUs, e.g. 4x16384; 0: none. nvml:0,2: of the GPUs that NVML finds, use "
+    "only these. Default: all of them.",
 )
 @click.option(
     "--listen",

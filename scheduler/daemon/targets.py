@@ -36,7 +36,7 @@ from scheduler.core.job_volumes import Volume, parse_all
 from scheduler.core.model import GpuKey, JobId, JobSpec, Node, RunKey, Time
 from scheduler.daemon.config import Config, listen_address
 from scheduler.gpus.usage import Usage
-from scheduler.gpus.watcher import GpuWatcher, parse_gpus
+from scheduler.gpus.watcher import GpuWatcher, named_gpus, parse_gpus
 from scheduler.http.http11 import is_loopback
 from scheduler.job_secrets import JobSecrets
 from scheduler.packages.store import PackageStore
@@ -218,7 +218,9 @@ def target_of(
     `pages_at` where the gateway does."""
     if config.cluster == "kubernetes":
         return _pods(config, clock, secrets)
-    agent = None if config.gpus else GpuWatcher("", clock, config.local.observe_every_seconds)
+    agent, only = None, named_gpus(config.gpus)
+    if only or not config.gpus:
+        agent = GpuWatcher("", clock, config.local.observe_every_seconds, only)
     cluster = LocalCluster(
         config.state_dir,
         parse_gpus(config.gpus) if agent is None else agent.gpus,

@@ -20,7 +20,7 @@ from scheduler.doctor.findings import Finding, fine, warning, wrong
 from scheduler.doctor.old_images import OldImages
 from scheduler.gpus.nvml import Nvml
 from scheduler.gpus.usage import GpuReading
-from scheduler.gpus.watcher import parse_gpus
+from scheduler.gpus.watcher import named_gpus, parse_gpus
 
 MIB = 1024 * 1024
 OLDEST_PYTHON = (3, 11)
@@ -54,6 +54,8 @@ def look(config: Config) -> Machine:
     """Raises ConfigError if the settings are invalid."""
     there = next(path for path in (config.state_dir, *config.state_dir.parents) if path.exists())
     disk = os.statvfs(there)
+    only = named_gpus(config.gpus)
+    pretends = bool(config.gpus) and not only
     addresses = [config.listen, *([config.tls.listen] if config.tls.listen else [])]
     return Machine(
         python=sys.version_info[:2],
@@ -63,9 +65,9 @@ def look(config: Config) -> Machine:
         free_mib=disk.f_bavail * disk.f_frsize // MIB,
         daemon=_holder(config.state_dir / "lock"),
         ports={address: _taken(address, config.state_dir) for address in addresses},
-        pretended=len(parse_gpus(config.gpus)) if config.gpus else None,
+        pretended=len(parse_gpus(config.gpus)) if pretends else None,
         driver=_driver(),
-        gpus=() if config.gpus else _read_gpus(),
+        gpus=() if pretends else _read_gpus(only),
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         file_size=resource.getrlimit(resource.RLIMIT_FSIZE)[0],
         old_images=old_images.look(config),
@@ -124,10 +126,10 @@ def _driver() -> str:
     return number[0] if number else "of an unknown version"
 
 
-def _read_gpus() -> Sequence[GpuReading] | None:
+def _read_gpus(only: Sequence[str]) -> Sequence[GpuReading] | None:
     """Reads NVML in a thread, and waits for a limited time: a driver may hang."""
     found: list[tuple[GpuReading, ...]] = []
-    nvml = Nvml()
+    nvml = Nvml(only)
     reader = threading.Thread(target=lambda: found.append(nvml.read()), name="nvml", daemon=True)
     reader.start()
     reader.join(DRIVER_SECONDS)

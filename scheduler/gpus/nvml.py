@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -34,7 +34,9 @@ class Nvml:
     """Reads the GPUs repeatedly. A GPU that was seen once is reported for as long as this object
     lives: a GPU that vanishes has a fault, and does not just disappear. Safe for two threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: Collection[str] = ()) -> None:
+        """`only`: the GPUs that it reports, by index or uuid; none are named: all of them."""
+        self._only = frozenset(only)
         self._lock = threading.Lock()
         self._open = False
         self._known: dict[str, Gpu] = {}  # by uuid, as they were last without a fault
@@ -56,9 +58,12 @@ class Nvml:
                     GpuReading(replace(gpu, fault=_words(error))) for gpu in self._sorted()
                 )
             found = [self._card(index) for index in range(count)]
-            seen = {reading.gpu.uuid: reading for reading in found if reading}
+            seen = {each.gpu.uuid: each for each in found if each and self._is_ours(each.gpu)}
             self._known |= {uuid: reading.gpu for uuid, reading in seen.items()}
             return tuple(self._judged(gpu, seen.get(gpu.uuid)) for gpu in self._sorted())
+
+    def _is_ours(self, gpu: Gpu) -> bool:
+        return not self._only or not self._only.isdisjoint((str(gpu.index), gpu.uuid))
 
     def note(self, uuid: str, xid: int) -> bool:
         """Records an error that the driver reports. Returns False if a program caused it."""

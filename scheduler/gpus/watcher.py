@@ -22,6 +22,7 @@ from scheduler.gpus.usage import LIBRARY, WATCHDOG, GpuReading, GpuReport, Proce
 SILENT_SECONDS = 60.0  # a driver that is silent for longer hangs
 LEAVE_SECONDS = 1.0  # for a thread that may be waiting for a driver that hangs
 ALL_PIDS = 0xEFFFFFFC  # the kernel's number of the namespace that contains all processes
+NVML = "nvml:"  # then GPUs of this machine
 _GROUP = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,8})", re.ASCII)
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
@@ -32,14 +33,24 @@ class GpuWatcher:
     """Observes the GPUs of this machine in separate threads: a driver may hang, and no other thread
     must wait for it."""
 
-    def __init__(self, node: str, clock: Callable[[], Time], every_seconds: float = 5.0) -> None:
+    def __init__(
+        self,
+        node: str,
+        clock: Callable[[], Time],
+        every_seconds: float = 5.0,
+        only: Sequence[str] = (),
+    ) -> None:
+        """`only`: the GPUs that it observes, by index or uuid; none are named: all of them."""
         self._node, self._clock, self._every_seconds = node, clock, every_seconds
-        self._nvml = Nvml()
+        self._nvml = Nvml(only)
         self._xids = Xids(self._nvml, self.look_again)
         self._due, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="agent", daemon=True)
         self._told: Callable[[GpuReport], None] = lambda _: None
         self._newest = self.look()  # replaced, never edited
+        names = {name for gpu in self.gpus for name in (str(gpu.index), gpu.uuid)}
+        if missing := [name for name in only if name not in names]:
+            raise ConfigError(f"gpus: {NVML}{missing[0]}: NVML shows no such GPU on this machine")
 
     def start(self, told: Callable[[GpuReport], None]) -> None:
         """`told` is called with each report that differs from the one before."""
@@ -125,6 +136,17 @@ def pod_of(cgroup: str) -> str:
     """Returns the uid of the pod to which a process in this cgroup belongs; empty: none."""
     match = _POD.search(cgroup)
     return match[1].replace("_", "-") if match else ""
+
+
+def named_gpus(text: str) -> tuple[str, ...]:
+    """The GPUs of this machine that `nvml:0,2` names, by index or uuid; none: the text is about
+    simulated GPUs."""
+    if not text.startswith(NVML):
+        return ()
+    names = tuple(name.strip() for name in text.removeprefix(NVML).split(","))
+    if not all(names):
+        raise ConfigError(f"gpus: {text[:100]!r} names no GPU, as {NVML}0,2 does")
+    return names
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:

@@ -14,7 +14,7 @@ import pytest
 from scheduler.core.errors import ConfigError
 from scheduler.core.model import Gpu
 from scheduler.gpus.usage import LIBRARY, WATCHDOG, GpuReport, Process
-from scheduler.gpus.watcher import GpuWatcher, among_all_pids, parse_gpus, pod_of
+from scheduler.gpus.watcher import GpuWatcher, among_all_pids, named_gpus, parse_gpus, pod_of
 from tests.nvml.machine import Machine
 from tests.support import eventually
 
@@ -47,6 +47,14 @@ def test_an_invalid_list_of_gpus_is_named_with_the_right_form(text: str) -> None
 def test_a_gpu_that_is_too_small_is_refused() -> None:
     with pytest.raises(ConfigError, match="a GPU of 200 MiB is too small"):
         parse_gpus("1x16384,1x200")
+
+
+def test_a_list_of_this_machines_gpus_names_them_by_index_or_uuid() -> None:
+    assert named_gpus("nvml:0, GPU-8a4f") == ("0", "GPU-8a4f")
+    assert named_gpus("4x16384") == named_gpus("") == ()
+    for text in ("nvml:", "nvml:0,,1", "nvml: "):
+        with pytest.raises(ConfigError, match=r"names no GPU, as nvml:0,2 does"):
+            named_gpus(text)
 
 
 # --- the agent ----------------------------------------------------------------------------------
@@ -190,3 +198,16 @@ def test_a_driver_that_hangs_for_long_is_a_fault_of_its_gpus(nvml: Machine) -> N
 )
 def test_a_process_is_in_the_pod_that_its_cgroup_names(cgroup: str, uid: str) -> None:
     assert pod_of(cgroup) == uid
+
+
+def test_an_agent_of_some_gpus_sees_no_others(nvml: Machine) -> None:
+    """As in an allocation of Slurm's, of which the other GPUs are no part."""
+    for number in range(4):
+        nvml.gpu(f"GPU-{number}")
+    nvml.process(0, os.getpid(), 100)
+    agent = GpuWatcher("n1", time.time, only=("1", "GPU-3"))
+    assert [gpu.uuid for gpu in agent.gpus] == ["GPU-1", "GPU-3"]
+    assert [reading.processes for reading in agent.look().cards] == [(), ()]
+    with pytest.raises(ConfigError) as refusal:
+        GpuWatcher("n1", time.time, only=("1", "7"))
+    assert str(refusal.value) == "gpus: nvml:7: NVML shows no such GPU on this machine"
