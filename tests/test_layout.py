@@ -47,6 +47,10 @@ ELSEWHERE = {
         f"cli/slurm/{each}.py": ("clients/test_slurm.py", "a real Slurm")
         for each in ("batch_script", "client", "job_array", "log_parts", "submission")
     },
+    **{
+        f"cli/slurm/{each}.py": ("clients/test_slurm_pilots.py", "a real Slurm")
+        for each in (*("pilot", "pilot_calls", "pilot_daemon", "pilot_script", "pilot_submission"),)
+    },
     "cli/slurm/shell.py": ("clients/test_slurm_by_ssh.py", "a real sshd"),
     # Holders are steps of one state machine: it lives whole lives in memory.
     "scheduler/clusters/kubernetes/holders/node.py": (

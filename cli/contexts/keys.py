@@ -47,6 +47,11 @@ _OWN = (
     ("token_file", TEXT, "file with your token for this scheduler; only you may read it"),
     ("registry_url", TEXT, "registry of images that name none, such as https://jfrog.com"),
     ("resources", TEXT, 'what a job gets, such as "gpu=2 time=4h"'),
+    (
+        "pilot",
+        TEXT,
+        'on Slurm, allocations in which jobs share GPUs, such as "gpus=4 time=8h"',
+    ),
     ("tags", LIST, "labels NAME=true of its jobs"),
     ("namespace", TEXT, argparse.SUPPRESS),  # refused, with what to set instead
     ("slurm", MAPPING, "settings of a context of type slurm: host, partition, account and more"),
@@ -126,7 +131,7 @@ def _check_own(name: str, text: str) -> None:
         )
     if name == "registry_url":
         registry(text)
-    if name == "resources":
+    if name in ("resources", "pilot"):
         resources(text)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from cli.client import PAUSES_SECONDS, CallError
 from cli.command import CommandError
-from cli.slurm import job_status, log_parts, slurm_queue
+from cli.slurm import job_status, log_parts, pilot_calls, pilot_status, slurm_queue
 from cli.slurm.job_folder import JobFolder, note_lines, read_folders
 from cli.slurm.shell import LOST, Shell, base, refusal
 from cli.slurm.slurm_settings import SlurmSettings
@@ -36,10 +36,12 @@ _LIST = """
 cd {base} 2> /dev/null || mkdir -p -m 700 {base}/jobs && cd {base}
 printf '\\036user %s\\n\\036jobs\\n' "$(id -un)"
 find jobs -mindepth 2 -maxdepth 2 \\( -name job.json -o -name story -o -name epochs \\
-  -o -name notes \\) -exec cat {{}} +
-seen=$(date -r queue +%s 2> /dev/null || echo 0)
+  -o -name notes -o -name record \\) -exec cat {{}} +
+printf '\\036pilots\\n'
+{pilots}seen=$(date -r queue +%s 2> /dev/null || echo 0)
 if [ $(($(date +%s) - seen)) -ge {fresh} ] ||
-    [ -n "$(find jobs -mindepth 2 -maxdepth 2 -name story -newer queue | head -n 1)" ]; then
+    [ -n "$(find jobs pilots -mindepth 2 -maxdepth 2 \\( -name story -o -name 'owner-*' \\) \\
+      -newer queue 2> /dev/null | head -n 1)" ]; then
   printf '\\036asked\\n'
   if SLURM_TIME_FORMAT=%s timeout {ask} squeue -h -r -t all -u "$(id -un)" -o {format} \\
       > queue.$$ 2> said.$$; then
@@ -75,6 +77,9 @@ class SlurmClient:
         self._shell = Shell(settings.host)
         self._base = base(settings)
         self._look_seconds = LOOK_SECONDS[bool(settings.host)]
+        self._pilots = pilot_calls.PilotCalls(
+            self._shell, self._base, self._find, self._look_seconds
+        )
 
     # --- the calls ------------------------------------------------------------------------------
 
@@ -82,6 +87,8 @@ class SlurmClient:
         self, request: pb.SubmitRequest, pauses: Sequence[float] = PAUSES_SECONDS
     ) -> pb.SubmitReply:
         """Asks again if no answer came: Slurm's queue tells whether it has the job."""
+        if self._settings.pilot:
+            return self._submit_to_pilot(request, pauses)
         from cli.slurm import submission  # slow, as much of the daemon is
 
         place = submission.look(self._settings, self._shell)
@@ -102,12 +109,19 @@ class SlurmClient:
         self, request: pb.SubmitManyRequest, pauses: Sequence[float] = PAUSES_SECONDS
     ) -> pb.SubmitManyReply:
         """In one array."""
+        if self._settings.pilot:
+            from cli.slurm import pilot_submission  # as slow
+
+            return pilot_submission.submit_many(request, self._settings, self._shell, pauses)
         from cli.slurm import job_array  # as slow
 
         return job_array.submit_many(request, self._settings, self._shell, pauses)
 
     def get_job(self, job: str, in_full: bool = False) -> pb.GetJobReply:
         folder, found = self._find(job)
+        if folder.pilot:
+            told = self._pilots.story(found.id) if in_full else ()
+            return pb.GetJobReply(job=found, story=told)
         if found.state == "FAILED":
             found.log_line = log_parts.last_line(self._shell, self._folder(found.id))
         story = job_status.facts(folder, found) if in_full else ()
@@ -123,6 +137,8 @@ class SlurmClient:
         folder, found = self._find(job)
         if found.HasField("ended_at"):
             return pb.CancelJobReply(job=found, already_ended=True)
+        if folder.pilot:
+            return pb.CancelJobReply(job=self._pilots.cancel(folder, found, graceful))
         graceful = graceful and found.state in ("RUNNING", "STOPPING")
         kind = "stopping" if graceful else "canceled"
         script = [f"cd {self._folder(found.id)} 2> /dev/null || exit 0"]
@@ -141,10 +157,18 @@ class SlurmClient:
             return pb.CancelJobReply(job=found)
 
     def update_job(self, request: pb.UpdateJobRequest) -> pb.Job:
+        folder, found = self._find(request.job)
+        if folder.pilot:
+            self._annotate(found.id, request)
+            found = self._pilots.update(folder, found, request)
+            if request.HasField("held") and not request.held:
+                from cli.slurm import pilot_submission  # as slow
+
+                pilot_submission.start_for(folder.pilot, self._settings, self._shell)
+            return found
         for name in ("priority", "max_epochs"):
             if request.HasField(name):
                 raise CommandError(f"slurm: --{name} of a submitted job cannot be changed", 4)
-        folder, found = self._find(request.job)
         if request.HasField("held"):
             if found.state not in ("QUEUED", "HELD"):
                 raise CommandError(
@@ -154,10 +178,27 @@ class SlurmClient:
                 )
             verb = "hold" if request.held else "release"
             self._asked(self._slurm("scontrol", verb, folder.number))
-        if request.annotate:
-            lines = quote(note_lines(found.id, request.annotate))
-            self._shell.run(f"cd {self._folder(found.id)} && printf %s {lines} >> notes")
+        self._annotate(found.id, request)
         return self._find(found.id, fresh=0)[1]
+
+    def _annotate(self, job_id: str, request: pb.UpdateJobRequest) -> None:
+        if request.annotate:
+            lines = quote(note_lines(job_id, request.annotate))
+            self._shell.run(f"cd {self._folder(job_id)} && printf %s {lines} >> notes")
+
+    def _submit_to_pilot(
+        self, request: pb.SubmitRequest, pauses: Sequence[float]
+    ) -> pb.SubmitReply:
+        from cli.slurm import pilot_submission  # as slow
+
+        notes = pilot_submission.submit(request, self._settings, self._shell, pauses)
+        if request.dry_run:
+            job = pb.Job(id=request.job_id, spec=request.spec, state="QUEUED")
+            job.reason = "would wait for a pilot, or run in the one that there is"
+            return pb.SubmitReply(
+                job=job, notes=notes, command=pilot_submission.command_of(request.spec, "")
+            )
+        return pb.SubmitReply(job=self._find(request.job_id, fresh=0)[1], notes=notes)
 
     def get_cluster(self) -> pb.Cluster:
         raise CommandError("slurm: the cluster is not shown: see `sinfo`", 4)
@@ -183,8 +224,9 @@ class SlurmClient:
         }
 
     def get_logs(self, request: pb.GetLogsRequest, wait: bool = False) -> Iterator[pb.LogChunk]:
-        _, job = self._find(request.job)
-        reader = log_parts.LogReader(self._shell, self._folder(job.id), job, request)
+        folder, job = self._find(request.job)
+        logs = f"{self._base}/pilots/{folder.pilot}/logs" if folder.pilot else f"{self._base}/jobs"
+        reader = log_parts.LogReader(self._shell, f"{logs}/{job.id}", job, request)
         yield from reader.read()
         while request.follow and not job.HasField("ended_at"):
             time.sleep(self._look_seconds)
@@ -195,7 +237,7 @@ class SlurmClient:
         folder, job = self._find(next(requests).to.job)
         if job.state not in ("RUNNING", "STOPPING"):
             raise CommandError(f"{job.spec.name} is {job.state}: not running", 1)
-        command = f"srun --jobid={folder.number} --overlap --pty bash"
+        command = f"srun --jobid={folder.number or folder.allocation} --overlap --pty bash"
         words = f"ssh -t {self._settings.host} {command}" if self._settings.host else command
         raise CommandError(f"slurm: Slurm itself has the shell beside a job: `{words}`", 4)
 
@@ -268,6 +310,7 @@ class SlurmClient:
         for folder in folders.values():
             if "_" in folder.number and folder.number in numbered:
                 rows[folder.job_id] = numbered[folder.number]
+        pilots = pilot_status.read_pilots(parts["pilots"][1])
         unknown = ""
         if "trouble" in parts:
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen_at))
@@ -283,6 +326,14 @@ class SlurmClient:
         accounts = {} if unknown else self._accounts(folders, rows)
         jobs, learned = [], ""
         for folder in folders.values():
+            if folder.pilot:
+                pilot = pilots.get(folder.pilot, pilot_status.PilotState())
+                job = pilot_status.message(folder, pilot, numbered, user, unknown)
+                if pilot.has_jobs(numbered):
+                    folder.allocation = pilot.owner.partition(".")[0]
+                    folder.is_asked = any(call.job_id == job.id for call in pilot.calls)
+                jobs.append((folder, job))
+                continue
             account, queued = accounts.get(folder.number), rows.get(folder.job_id)
             job = job_status.message(folder, queued, account, user, now, seen_at, unknown)
             if job.HasField("ended_at") and not folder.last("over") and not unknown:
@@ -296,6 +347,7 @@ class SlurmClient:
         """The sections of the answer: what is in the line of its name, and its text."""
         script = _LIST.format(
             base=self._base,
+            pilots=pilot_calls.LIST,
             fresh=fresh,
             ask=ASK_SECONDS,
             format=quote(slurm_queue.QUEUE_FORMAT),

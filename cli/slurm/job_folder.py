@@ -6,6 +6,8 @@ Each line begins with the job's id, so that the files of all jobs can be read as
 - `story`: what has happened, a line each: ID ATTEMPT AT KIND WORDS
 - `epochs`: the newest epoch that has ended, by the library: ID ATTEMPT AT EPOCHS TRAINED SECONDS
 - `notes`: annotations, a line each: ID note ["KEY", "VALUE"]
+
+A job for a pilot has no story or epochs but `record` (see `pilot_folder`).
 """
 
 from __future__ import annotations
@@ -41,6 +43,10 @@ class JobFolder:
     epoch_seconds: float = 0.0
     heard_at: float = 0.0
     annotations: dict[str, str] = field(default_factory=dict)
+    pilot: str = ""  # the context in whose pilots it runs; "": it is a job of Slurm's itself
+    record: pb.Job | None = None  # what its pilot last told of it
+    allocation: str = ""  # Slurm's number of its pilot, while that has it
+    is_asked: bool = False  # and has not answered a call yet
 
     @property
     def number(self) -> str:
@@ -52,13 +58,15 @@ class JobFolder:
         return next((line for line in reversed(self.story) if line.kind in kinds), None)
 
 
-def job_document(job_id: str, spec: pb.JobSpec, submitted_at: float) -> str:
+def job_document(job_id: str, spec: pb.JobSpec, submitted_at: float, pilot: str = "") -> str:
     """The line of `job.json`."""
-    told = {
+    told: dict[str, Any] = {
         "id": job_id,
         "submitted_at": submitted_at,
         "spec": json_format.MessageToDict(spec, preserving_proto_field_name=True),
     }
+    if pilot:
+        told["pilot"] = pilot
     return json.dumps(told) + "\n"
 
 
@@ -78,6 +86,10 @@ def read_folders(text: str) -> dict[str, JobFolder]:
 
 def _submitted(found: dict[str, JobFolder], told: dict[str, Any]) -> None:
     job = _job(found, str(told["id"]))
+    if "record" in told:
+        job.record = json_format.ParseDict(told["record"], pb.Job(), ignore_unknown_fields=True)
+        return
+    job.pilot = str(told.get("pilot", ""))
     job.spec = json_format.ParseDict(told["spec"], pb.JobSpec(), ignore_unknown_fields=True)
     job.submitted_at = float(str(told["submitted_at"]))
 

@@ -20,9 +20,7 @@ def flags(job_id: str, spec: pb.JobSpec, settings: SlurmSettings) -> list[str]:
     found = [f"--comment={COMMENT}{job_id}", f"--job-name={spec.name}"]
     found += ["--requeue", "--open-mode=append", "--output=slurm.log", "--error=slurm.log"]
     found += [f"--signal=B:USR1@{warning_seconds(spec, settings)}"]
-    found += ["-p", settings.partition] if settings.partition else []
-    found += ["-A", settings.account] if settings.account else []
-    found += [f"--qos={settings.qos}"] if settings.qos else []
+    found += of_context(settings)
     if seconds := _run_seconds(spec, asked):
         found += ["-t", str(minutes(seconds))]
     found += _gpu_flags(spec, asked, settings)
@@ -30,6 +28,12 @@ def flags(job_id: str, spec: pb.JobSpec, settings: SlurmSettings) -> list[str]:
     found += [f"--mem={asked.memory_mib}M"] if asked.memory_mib else []
     found += ["--hold"] if spec.held else []
     return [*found, *split(settings.flags)]
+
+
+def of_context(settings: SlurmSettings) -> list[str]:
+    found = ["-p", settings.partition] if settings.partition else []
+    found += ["-A", settings.account] if settings.account else []
+    return found + ([f"--qos={settings.qos}"] if settings.qos else [])
 
 
 def alike(flags: Iterable[str]) -> list[str]:

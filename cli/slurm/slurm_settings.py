@@ -13,6 +13,7 @@ from cli.contexts.context_file import Context, guess
 
 REFUSED = 4  # the exit code
 GPU_FLAGS = ("gres", "gpus")
+IDLE_SECONDS = 300.0  # of a pilot
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,10 @@ class SlurmSettings:
     partition: str = ""
     account: str = ""
     qos: str = ""
+    name: str = ""  # of the context
     resources: str = ""  # e.g. "cpu=4 mem=16G gpu=2 time=4h", for each job
+    pilot: str = ""  # e.g. "gpus=4 time=8h": jobs run in allocations of this size
+    python: str = "python3"  # on the cluster, with this project: for pilots
     folder: str = ""  # of the jobs' files, which all nodes see; "": ~/.epoch-scheduler
     setup: str = ""  # lines of shell before the command, e.g. "module load cuda"
     gpu_flag: str = "gres"  # how GPUs are asked for: --gres=gpu:N, or --gpus=N
@@ -35,6 +39,12 @@ class SlurmSettings:
             raise _refused(f"host {self.host!r} is not the name of a machine")
         if not 30 <= self.warning_seconds <= 65_535:
             raise _refused(f"warning_seconds {self.warning_seconds} must be 30 to 65535")
+        if self.pilot:
+            read_pilot(self.pilot)
+        if self.pilot and self.resources:
+            raise _refused(
+                "resources are of jobs outside of pilots: put cpu, mem and time in pilot"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +59,26 @@ class Resources:
     seconds: float = 0.0  # of each run
 
 
+@dataclass(frozen=True, slots=True)
+class PilotSize:
+    asked: Resources  # of its node
+    idle_seconds: float  # it ends when no job has wanted a GPU for so long
+
+
 def settings(context: Context) -> SlurmSettings:
     """Of a context of this type. Raises CommandError."""
     found = context.keys.get("slurm")
     given: dict[str, Any] = dict(found.value) if found and isinstance(found.value, dict) else {}
-    known = [field.name for field in fields(SlurmSettings) if field.name != "resources"]
+    own = ("name", "resources", "pilot")
+    known = [field.name for field in fields(SlurmSettings) if field.name not in own]
     for name in given:
         if name not in known:
             where = context.where("slurm")
             raise UsageError(f"{where}: no setting {name!r}{guess(name, known)}")
     if "warning_seconds" in given:
         given["warning_seconds"] = _count(given["warning_seconds"])
-    return SlurmSettings(resources=context.text("resources"), **given)
+    given |= {name: context.text(name) for name in ("resources", "pilot")}
+    return SlurmSettings(name=context.name, **given)
 
 
 def read_resources(text: str) -> Resources:
@@ -73,6 +91,28 @@ def read_resources(text: str) -> Resources:
             why = str(error) if isinstance(error, argparse.ArgumentTypeError) else "it has no value"
             raise _refused(f"resource {word}: {why}") from None
     return Resources(**found)  # type: ignore[arg-type]  # by their names
+
+
+def read_pilot(text: str) -> PilotSize:
+    """`gpus=4 time=8h`. Raises CommandError."""
+    words, idle = [], IDLE_SECONDS
+    for word in text.replace(",", " ").split():
+        key, _, value = word.partition("=")
+        if key == "nodes" and value != "1":
+            raise _refused(f"pilot: {word}: a pilot has one node: leave it out")
+        if key == "idle":
+            try:
+                idle = duration(value)
+            except argparse.ArgumentTypeError as error:
+                raise _refused(f"pilot: {word}: {error}") from None
+        elif key != "nodes":
+            words.append(word)
+    asked = read_resources(" ".join(words))
+    if not asked.gpus:
+        raise _refused(f"pilot {text!r} has no GPUs: give gpus=4, or the context's resources")
+    if asked.gpus_per_node:
+        raise _refused("pilot: gpus_per_node: a pilot has one node: give gpus")
+    return PilotSize(asked, idle)
 
 
 def _read(key: str, value: str) -> dict[str, int | str | float]:

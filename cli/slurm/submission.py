@@ -123,7 +123,7 @@ def prepare(
 ) -> ReadySubmission:
     """Raises CommandError for whatever cannot be submitted."""
     flags = sbatch.flags(request.job_id, request.spec, settings)
-    spec, root = _checked(request.spec, place.user), place.path
+    spec, root = checked(request.spec, place.user), place.path
     paths = Paths(
         spec.custom_dir, spec.snapshots_dir or str(PurePosixPath(root).parent / "snapshots"), ""
     )
@@ -148,7 +148,7 @@ def prepare(
     return ReadySubmission(request, root, flags, script, command, given, notes, place.user)
 
 
-def _checked(message: pb.JobSpec, user: str) -> JobSpec:
+def checked(message: pb.JobSpec, user: str) -> JobSpec:
     try:
         spec = wire.spec(message, user)
         admission.check(spec, RESERVED_ENVIRONMENT)

@@ -283,10 +283,11 @@ class SlurmUser:
         }
         self.configure(**settings)
 
-    def configure(self, resources: str = "", **settings: str) -> None:
+    def configure(self, resources: str = "", pilot: str = "", **settings: str) -> None:
         """The only context is of type slurm; `settings` are those of `slurm`."""
         lines = ["current_context: lab", "contexts:", "  lab:", "    type: slurm"]
         lines += [f"    resources: {json.dumps(resources)}"] if resources else []
+        lines += [f"    pilot: {json.dumps(pilot)}"] if pilot else []
         lines += ["    slurm:"] if settings else []
         lines += [f"      {name}: {json.dumps(value)}" for name, value in settings.items()]
         file = self.home / ".config/epoch-scheduler/config.yaml"

@@ -6,7 +6,14 @@ import pytest
 
 from cli.command import CommandError
 from cli.contexts.context_file import Context, load
-from cli.slurm.slurm_settings import Resources, SlurmSettings, read_resources, settings
+from cli.slurm.slurm_settings import (
+    PilotSize,
+    Resources,
+    SlurmSettings,
+    read_pilot,
+    read_resources,
+    settings,
+)
 
 
 def context(tmp_path: Path, text: str) -> Context:
@@ -18,8 +25,8 @@ def context(tmp_path: Path, text: str) -> Context:
 def test_a_context_has_settings_and_resources(tmp_path: Path) -> None:
     text = "    resources: gpu=2\n    slurm:\n      host: login\n      warning_seconds: 60\n"
     found = settings(context(tmp_path, text))
-    assert found == SlurmSettings(host="login", resources="gpu=2", warning_seconds=60)
-    assert settings(context(tmp_path, "")) == SlurmSettings()
+    assert found == SlurmSettings("login", name="lab", resources="gpu=2", warning_seconds=60)
+    assert settings(context(tmp_path, "")) == SlurmSettings(name="lab")
 
 
 def test_an_unknown_setting_is_named_with_the_nearest_one(tmp_path: Path) -> None:
@@ -67,3 +74,33 @@ def test_other_resources_are_refused_by_name(text: str, told: str) -> None:
         read_resources(text)
     assert str(refused.value).startswith(told)
     assert refused.value.exit_code == 4
+
+
+def test_a_pilot_has_a_size() -> None:
+    assert read_pilot("nodes=1 gpus=a100:4 cpu=8 mem=64G time=8h") == PilotSize(
+        Resources(cpus=8, memory_mib=65536, gpus=4, gpu_type="a100", seconds=28800), 300
+    )
+    assert read_pilot("gpu=1,idle=2m").idle_seconds == 120
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nodes=2 gpus=4", "slurm: pilot: nodes=2: a pilot has one node: leave it out"),
+        ("cpu=4", "slurm: pilot 'cpu=4' has no GPUs: give gpus=4, or the context's resources"),
+        ("gpus=0", "slurm: pilot 'gpus=0' has no GPUs: give gpus=4, or the context's resources"),
+        ("gpus=1 idle=x", "slurm: pilot: idle=x: 'x' is not a time such as 30m, 2h or 1-12:00:00"),
+        ("gpus=1 tpu=1", "slurm: unsupported resource tpu; supported: cpu, mem, gpu"),
+        ("gpus=9 gpus_per_node=8", "slurm: pilot: gpus_per_node: a pilot has one node: give gpus"),
+    ],
+)
+def test_a_pilot_that_cannot_be_is_refused(text: str, told: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        SlurmSettings(pilot=text)
+    assert str(refused.value).startswith(told)
+    assert "\n" not in str(refused.value)
+
+
+def test_resources_beside_a_pilot_are_refused() -> None:
+    with pytest.raises(CommandError, match="put cpu, mem and time in pilot"):
+        SlurmSettings(pilot="gpus=1", resources="cpu=1")
