@@ -116,7 +116,9 @@ ELSEWHERE = {
     "cli/terminal.py": ("cli/test_state.py", "a real terminal"),
     "cli/image_registry.py": ("clients/test_requirements.py", "a real registry"),
     "cli/storage/places.py": ("cli/test_files.py", "what the command finds"),
-    "cli/storage/ssh_storage.py": ("clients/test_files_by_ssh.py", "a real sshd"),
+    "cli/ssh.py": ("clients/test_files_by_ssh.py", "a real sshd"),
+    "cli/storage/script_storage.py": ("clients/test_files_by_ssh.py", "a real sshd"),
+    "cli/storage/ssh_scripts.py": ("clients/test_files_by_ssh.py", "a real sshd"),
     "cli/storage/s3_storage.py": ("clients/test_s3.py", "a real S3 server"),
     # A checker is proved by the bugs that it must notice, planted: `make mutants`.
     "scheduler/planning/policies/packing_gangs.py": (

@@ -10,18 +10,16 @@ import re
 import signal
 import subprocess
 import tempfile
-from pathlib import Path
 from shlex import quote
 
+from cli import ssh
 from cli.client import CallError
 from cli.command import CommandError
 from cli.slurm.slurm_settings import REFUSED, SlurmSettings
+from cli.ssh import BEGIN
 
-BEGIN = b"\x1ebegin\n"  # what login shells print before is not ours
 SECONDS = 60.0  # for a script; what it calls has shorter deadlines of its own
-CONNECT_SECONDS = 10
 ANSWER_SECONDS = 30  # for a command of Slurm's that changes something
-CONTROL_FOLDER_MAX = 49  # bytes; ssh adds 58, and a socket's path has at most 108
 
 # What sbatch says if Slurm cannot be asked now, and if it does not know what became of the job.
 _AWAY = (
@@ -52,7 +50,7 @@ class Shell:
         with tempfile.TemporaryFile() as said:
             # A file, because ssh's master process keeps stderr open, and a pipe would not end.
             process = subprocess.Popen(
-                self._words(),
+                ssh.words(self.host, "exec sh") if self.host else ["sh"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,
@@ -68,51 +66,20 @@ class Shell:
                     process.communicate()
             if process.returncode:
                 said.seek(0)
-                raise self._failed(self._why(said.read(), process.returncode), BEGIN in text)
+                raise self._failed(
+                    ssh.reason(self.host, said.read(), process.returncode), BEGIN in text
+                )
         before, begin, answer = text.partition(BEGIN)
         if not begin:
             shown = before.decode(errors="replace").strip().splitlines()
             raise self._failed(f"it ran no sh, but said: {shown[-1] if shown else 'nothing'}")
         return answer
 
-    def _words(self) -> list[str]:
-        if not self.host:
-            return ["sh"]
-        words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
-        folder = _control_folder()
-        if folder is not None:
-            words += ["-o", "ControlMaster=auto", "-o", f"ControlPath={folder}/%C"]
-            words += ["-o", "ControlPersist=120"]
-        return [*words, "--", self.host, "exec sh"]
-
-    def _why(self, said: bytes, code: int) -> str:
-        lines = [line.strip() for line in said.decode(errors="replace").splitlines()]
-        lines = [line for line in lines if line] or [f"exit code {code}"]
-        if not self.host:
-            return lines[-1]
-        by_hand = f"`ssh {self.host}` has to work without a question"
-        if any("Permission denied" in line for line in lines):
-            return f"{lines[-1].rstrip('.')}: {by_hand} (ssh-add your key)"
-        if any("Host key verification failed" in line for line in lines):
-            return f"Host key verification failed: {by_hand}; run it once"
-        return lines[-1]
-
     def _failed(self, why: str, begun: bool = False) -> CallError:
-        where = f"{self.host} by ssh" if self.host else "Slurm"
         status = "DEADLINE_EXCEEDED" if begun else "UNAVAILABLE"
-        return CallError(f"cannot reach {where}: {why}", status)
-
-
-def _control_folder() -> str | None:
-    """Where ssh keeps its connection for the next command; None: each makes its own."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    folder = Path(base, "epoch-scheduler", "ssh")
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        private = folder.stat().st_uid == os.geteuid() and not folder.stat().st_mode & 0o077
-    except OSError:
-        return None
-    return str(folder) if private and len(os.fsencode(folder)) <= CONTROL_FOLDER_MAX else None
+        if self.host:
+            return ssh.unreachable(self.host, why, status)
+        return CallError(f"cannot reach Slurm: {why}", status)
 
 
 def refusal(said: str, code: int) -> CommandError:

@@ -13,7 +13,8 @@ from cli.connection import connect, is_here
 from cli.contexts.context_file import Context
 from cli.contexts.keys import NAME
 from cli.storage.folder_storage import FolderStorage
-from cli.storage.ssh_storage import SshStorage
+from cli.storage.script_storage import ScriptStorage
+from cli.storage.ssh_scripts import SshScripts
 from cli.storage.stored_files import Storage
 
 S3, JOB = "s3://", "job://"
@@ -77,7 +78,7 @@ def _storage(options: argparse.Namespace) -> Storage:
         host = address(options.server)[0].strip("[]")
     if host.startswith("-"):
         raise UsageError(f"{host!r} is not the name of a machine")
-    return SshStorage(host)
+    return ScriptStorage(SshScripts(host))
 
 
 def _snapshots(text: str, options: argparse.Namespace) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.storage import ssh_storage
+from cli.storage import script_storage
 from tests.cli.conftest import MAINS, Done
 from tests.clients.sshd import SshServer, needs_sshd
 from tests.support import BIN, eventually
@@ -132,7 +132,7 @@ def test_home_there_is_found(files: Files) -> None:
 def test_home_there_is_kept(tmp_path: Path, path: str) -> None:
     """The script alone: the home of this machine's root is not for tests."""
     (tmp_path / "home/kept").mkdir(parents=True)
-    script = ssh_storage.REMOVE.format(path=f"{tmp_path}/{path}")
+    script = script_storage.REMOVE.format(path=f"{tmp_path}/{path}")
     done = subprocess.run(
         ["sh", "-c", script], env={"HOME": f"{tmp_path}/home"}, capture_output=True, text=True
     )

@@ -1,21 +1,18 @@
-"""Files of a machine that the system's ssh reaches, with GNU's commands there.
+"""Files that scripts of `sh` reach, with GNU's commands there: by ssh, or beside a job.
 
-Each operation is a script of `sh` in the command that ssh runs, because a copy needs stdin and
-stdout for itself. As on this machine, no link is followed below the folder that the user named.
+A script is not read from stdin, because a copy needs stdin and stdout for itself. As on this
+machine, no link is followed below the folder that the user named.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from shlex import quote
-from typing import IO, NamedTuple
+from typing import NamedTuple, Protocol
 
 from cli.command import CommandError
-from cli.slurm.shell import BEGIN, Shell
 from cli.storage.folder_storage import EXACT_SECONDS, is_partial, partial_name
 from cli.storage.stored_files import (
     FILE,
@@ -29,7 +26,6 @@ from cli.storage.stored_files import (
     joined,
 )
 
-SSH_FAILED = 255  # its exit code
 PIPE_BYTES = 32 * 1024  # less than what it takes before it is read
 _FIELDS = r"%y\037%Y\037%s\037%T@\037%i\037%P\0"
 Names = list[str]
@@ -80,7 +76,7 @@ start=0
 if [ -e "$part" ]; then start=$(stat -c %s -- "$part"); fi
 echo "$start"
 dd of="$part" oflag=nofollow,seek_bytes seek="$start" conv=notrunc,fsync bs=1048576 \
-iflag=fullblock status=none
+iflag=fullblock,count_bytes count=$(({size} - start)) status=none
 if [ "$(stat -c %s -- "$part")" != {size} ]; then echo 'it is not whole' >&2; exit 1; fi
 touch -d @{modified_at:.6f} -- "$part"
 mv -fT -- "$part" {name}
@@ -96,15 +92,53 @@ rm -rf -- {path}
 """
 
 
+class ScriptInput(Protocol):
+    def write(self, data: bytes) -> object: ...
+
+    def close(self) -> None: ...
+
+
+class ScriptOutput(Protocol):
+    def readline(self) -> bytes: ...
+
+    def read(self, size: int = -1) -> bytes: ...
+
+
+class RunningScript(Protocol):
+    """A BrokenPipeError of its input: it takes no more, and `wait` says why."""
+
+    @property
+    def stdin(self) -> ScriptInput: ...
+
+    @property
+    def stdout(self) -> ScriptOutput: ...
+
+    def wait(self) -> tuple[str, int]:
+        """The last line of what it has said, and its exit code. Raises CommandError if the machine
+        cannot be reached any more."""
+
+
+class Scripts(Protocol):
+    """A machine, or a container, on which scripts run."""
+
+    name: str  # as messages have it
+
+    def start(self, script: str) -> AbstractContextManager[RunningScript]:
+        """Raises CommandError."""
+
+
 class _Done(NamedTuple):
     out: bytes
     err: str  # its last line
     exit_code: int
 
 
-class SshStorage(Shell):
+class ScriptStorage:
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
     def named(self, path: str) -> str:
-        return f"{self.host}:{path}"
+        return f"{self._scripts.name}:{path}"
 
     def look(self, path: str, follow: bool = True) -> StoredFile:
         links = "-H" if follow else "-P"
@@ -135,8 +169,7 @@ class SshStorage(Shell):
     def read(self, path: str, file: StoredFile, start: int) -> Iterator[bytes]:
         count = file.size - start
         script = _READ.format(path=_quoted(path), start=start, count=count)
-        with self._started(script) as (process, said):
-            assert process.stdout
+        with self._scripts.start(script) as process:
             seen = process.stdout.readline().decode().strip()
             if seen and seen != file.version:
                 raise ChangedError(self.named(path))
@@ -144,7 +177,7 @@ class SshStorage(Shell):
                 count -= len(data)
                 yield data
             seen = process.stdout.read().decode(errors="replace").strip()
-            self._check(path, _Done(b"", *self._ended(process, said)))
+            self._check(path, _Done(b"", *process.wait()))
             if count or seen != file.version:
                 raise ChangedError(self.named(path))
 
@@ -170,9 +203,7 @@ class SshStorage(Shell):
             size=source.file.size,
             modified_at=source.file.modified_at,
         )
-        with self._started(script) as (process, said):
-            assert process.stdin
-            assert process.stdout
+        with self._scripts.start(script) as process:
             start = process.stdout.readline().strip()
             if start:
                 there = int(start)
@@ -184,7 +215,7 @@ class SshStorage(Shell):
                         progress(there)
                     process.stdin.close()
             process.stdout.read()
-            self._check(where, _Done(b"", *self._ended(process, said)))
+            self._check(where, _Done(b"", *process.wait()))
 
     def remove(self, path: str, progress: Callable[[int], None]) -> None:
         self._ask(path, REMOVE.format(path=_quoted(path.rstrip("/") or "/")))
@@ -213,55 +244,14 @@ class SshStorage(Shell):
         return done.out
 
     def _run(self, script: str, data: bytes = b"") -> _Done:
-        with self._started(script) as (process, said):
-            assert process.stdin
-            assert process.stdout
+        with self._scripts.start(script) as process:
             with suppress(BrokenPipeError):
                 process.stdin.write(data)
                 process.stdin.close()
             out = process.stdout.read()
-            return _Done(out, *self._ended(process, said))
-
-    @contextmanager
-    def _started(self, script: str) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-        """It has begun: what login shells print before is read."""
-        *ssh, _ = self._words()
-        with tempfile.TemporaryFile() as said:
-            process = subprocess.Popen(
-                [*ssh, f"exec sh -c {quote(f'{_BEGIN}{script}')}"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=said,
-            )
-            assert process.stdin
-            assert process.stdout
-            try:
-                while (line := process.stdout.readline()) and not line.endswith(BEGIN):
-                    pass
-                if not line:
-                    self._ended(process, said)
-                    raise self._failed("it ran no sh")
-                yield process, said
-            finally:
-                with suppress(BrokenPipeError):
-                    process.stdin.close()
-                process.stdout.close()
-                if process.poll() is None:
-                    process.terminate()
-                process.wait()
-
-    def _ended(self, process: subprocess.Popen[bytes], said: IO[bytes]) -> tuple[str, int]:
-        """The last line of what it has said, and its exit code."""
-        code = process.wait()
-        said.seek(0)
-        text = said.read()
-        if code == SSH_FAILED:
-            raise self._failed(self._why(text, code))
-        lines = text.decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
-        return lines[-1], code
+            return _Done(out, *process.wait())
 
 
-_BEGIN = "printf '\\036begin\\n'\n"
 _LINK, _NO_FILE = "a link", "neither a file nor a folder"
 
 
