@@ -17,10 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
 from tests.cache import Cache, absent
+from tests.clients import token_server
 from tests.clients.influxd import free_ports
 from tests.support import DEADLINE_SECONDS, eventually
 
@@ -86,11 +88,12 @@ def login() -> str:
 
 
 @contextmanager
-def registry(folder: Path, is_closed: bool = False) -> Iterator[Registry]:
-    """`is_closed`: it answers only who knows the password."""
+def registry(folder: Path, is_closed: bool = False, realm: str = "") -> Iterator[Registry]:
+    """`is_closed`: it answers only who knows the password; or who has a token of `realm`."""
     (port,) = free_ports(1)
-    config = folder / "registry.yml"
-    config.write_text((_CONFIG + (_AUTH if is_closed else "")).format(folder=folder, port=port))
+    config, auth = folder / "registry.yml", _AUTH if is_closed else ""
+    text = _CONFIG + (token_server.CONFIG if realm else auth)
+    config.write_text(text.format(folder=folder, port=port, realm=realm))
     (folder / "htpasswd").write_text(f"{USER}:{HASH}\n")
     log = folder / "registry.log"
     with log.open("wb") as said:
@@ -110,6 +113,8 @@ def registry(folder: Path, is_closed: bool = False) -> Iterator[Registry]:
 def _answers(made: Registry) -> bool:
     try:
         made.get("")
+    except HTTPError as error:
+        return error.code == 401  # it wants a token
     except OSError:
         return False
     return True

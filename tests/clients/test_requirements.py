@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.image_building import NAME
+from cli.image_building import NAME, required_image
 from tests.clients.influxd import free_ports
 from tests.clients.registry import (
     PASSWORD,
@@ -26,6 +26,7 @@ from tests.clients.registry import (
     push_base,
     registry,
 )
+from tests.clients.token_server import token_server
 from tests.support import BIN, Daemon
 
 PACKAGE = "weathermodels"
@@ -175,6 +176,54 @@ def test_who_may_not_push_is_told_and_nothing_is_submitted(lab: Lab) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "authentication required" in done.stderr
     assert lab.jobs() == []
+
+
+def test_a_registry_with_tokens_is_asked_as_its_clients_ask_it(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    """An image is there, pushed by buildah, so nothing is to be built; but only ada may know."""
+    environment = builder_environment(tmp_path)
+    tokens = tmp_path / "tokens"
+    tokens.mkdir()
+    with (
+        token_server(tokens, login()) as server,
+        registry(tokens, realm=server.realm) as closed,
+    ):
+        auth = Path(environment["REGISTRY_AUTH_FILE"])
+        lab = Lab(closed, daemon, tmp_path, environment)
+        lab.log_in()
+        (tmp_path / "empty").mkdir()
+        lab.require(PACKAGE)
+        wanted = required_image(str(tmp_path / "requirements.txt"), BASE, closed.url).name
+        for words in (("from", "--name", "made", "scratch"), ("commit", "made", "made")):
+            _buildah(environment, *words)
+        _buildah(environment, "push", "--tls-verify=false", "made", wanted)
+
+        file = tmp_path / ".config/epoch-scheduler/config.yaml"
+        file.parent.mkdir()
+        file.write_text(
+            f"contexts:\n  lab: {{server: '{daemon.address}', registry_url: '{closed.url}'}}\n"
+        )
+        asks = ("--requirements", "requirements.txt", "--base_image", BASE, "--dry_run")
+        known_before = len(server.asked)
+        done = lab.run(*asks)
+        assert done.returncode == 0, done.stderr
+        assert "would be built" not in done.stderr
+        name = wanted.partition("/")[2].rpartition(":")[0]
+        assert server.asked[known_before:] == [(f"repository:{name}:pull", True)]
+
+        for wrong in ("{}", json.dumps({"auths": {f"127.0.0.1:{closed.port}": {"auth": "eDp5"}}})):
+            auth.write_text(wrong)
+            done = lab.run(*asks)
+            assert done.returncode == 0, done.stderr
+            assert f"note: {wanted} would be built from" in done.stderr
+
+
+def _buildah(environment: dict[str, str], *words: str) -> None:
+    done = subprocess.run(
+        ["buildah", *words], env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_without_a_builder_one_line_says_so(lab: Lab, tmp_path: Path) -> None:
