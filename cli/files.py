@@ -7,6 +7,7 @@ import posixpath
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from cli import command
 from cli.command import CommandError, Parser, UsageError, note, say
@@ -22,7 +23,8 @@ rights that you have there. PATH is a file or folder of
 
   PATH             the active context, else of this machine
   CONTEXT:PATH     this context: of the machine of its scheduler, by ssh if that
-                   is another one, or of a Slurm cluster
+                   is another one, or of a Slurm cluster; of a context of type
+                   kubernetes, as its jobs see them
   job://JOB/PATH   what this job sees as /snapshots
   s3://SET/PATH    a set of the S3 stores in ~/.config/epoch-scheduler/creds.yaml
 
@@ -72,7 +74,9 @@ def act(options: argparse.Namespace) -> int:
     if not least <= len(options.words) <= most:
         raise UsageError(f"usage: scheduler-files {options.action} {usage}")
     try:
-        return action(options.words, options)
+        with ExitStack() as closing:
+            options.closing = closing
+            return action(options.words, options)
     except KeyboardInterrupt:
         if options.action in ("get", "put"):
             note("scheduler-files: interrupted; the same command goes on where it stopped")
@@ -85,7 +89,7 @@ def _place(text: str, options: argparse.Namespace) -> tuple[Storage, str]:
     def in_context(name: str) -> argparse.Namespace:
         return parser().read([options.action, text, "--context", name])
 
-    return place(text, options, in_context)
+    return place(text, options, in_context, options.closing)
 
 
 # --- looking ------------------------------------------------------------------------------------

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import uuid
 
 from cli import command, run
 from cli.command import CommandError, Parser, UsageError, note
 from cli.connect import run_beside
 from cli.connection import Connection, connect
-from cli.terminal import ProgressLine
-from scheduler.presentation import views
+from cli.waiting import wait_for_start
 from scheduler.v1 import scheduler_pb2 as pb
 
 NAME, HOURS = "interactive", 2.0
@@ -60,7 +58,7 @@ def attend(options: argparse.Namespace) -> int:
     job_id = reply.job.id
     is_lost = False
     try:
-        _await_start(client, job_id)
+        wait_for_start(client, job_id)
         note(f"job {job_id} ends with this shell, and in {hours:g} h at the latest")
         return run_beside(client, job_id, words)
     except CommandError as error:
@@ -71,22 +69,6 @@ def attend(options: argparse.Namespace) -> int:
     finally:
         if not is_lost:
             _end(client, job_id)
-
-
-def _await_start(client: Connection, job_id: str) -> None:
-    shown = ProgressLine(sys.stderr)
-    request = pb.ListJobsRequest(jobs=[job_id], all_users=True)
-    try:
-        for reply in client.watch_jobs(request, shown.clear):
-            for job in reply.jobs:
-                shown.draw(f"{job.state} {job.reason}")
-                if job.state == "RUNNING":
-                    return
-                if job.HasField("ended_at"):
-                    told = views.failure(job)
-                    raise CommandError(f"the job could not start: {job.state}: {told}", 1)
-    finally:
-        shown.clear()
 
 
 def _end(client: Connection, job_id: str) -> None:

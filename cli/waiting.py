@@ -1,12 +1,12 @@
-"""Waits for the end of jobs that were submitted, and shows how far they are. ^C ends only the
-waiting, not the jobs."""
+"""Waits for the start or the end of jobs that were submitted, and shows how far they are. ^C ends
+only the waiting, not the jobs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection
 
-from cli.command import note
+from cli.command import CommandError, note
 from cli.connection import Connection
 from cli.terminal import ProgressLine
 from scheduler.presentation import views
@@ -32,6 +32,23 @@ def wait_for_job(client: Connection, job_id: str) -> int:
     if job.state == "CANCELED":
         return CANCELED
     return 0 if job.state == "FINISHED" else job.exit_code or 1
+
+
+def wait_for_start(client: Connection, job_id: str) -> None:
+    """Raises CommandError if it ends instead."""
+    shown = ProgressLine(sys.stderr)
+    request = pb.ListJobsRequest(jobs=[job_id], all_users=True)
+    try:
+        for reply in client.watch_jobs(request, shown.clear):
+            for job in reply.jobs:
+                shown.draw(f"{job.state} {job.reason}")
+                if job.state == "RUNNING":
+                    return
+                if job.HasField("ended_at"):
+                    told = views.failure(job)
+                    raise CommandError(f"the job could not start: {job.state}: {told}", 1)
+    finally:
+        shown.clear()
 
 
 def _ended(client: Connection, job_id: str, shown: ProgressLine) -> pb.Job:

@@ -118,6 +118,8 @@ ELSEWHERE = {
     "cli/storage/places.py": ("cli/test_files.py", "what the command finds"),
     "cli/ssh.py": ("clients/test_files_by_ssh.py", "a real sshd"),
     "cli/storage/script_storage.py": ("clients/test_files_by_ssh.py", "a real sshd"),
+    "cli/storage/job_scripts.py": ("e2e/test_files_beside_jobs.py", "a real daemon"),
+    "cli/storage/helper_job.py": ("e2e/test_files_beside_jobs.py", "a real daemon"),
     "cli/storage/ssh_scripts.py": ("clients/test_files_by_ssh.py", "a real sshd"),
     "cli/storage/s3_storage.py": ("clients/test_s3.py", "a real S3 server"),
     # A checker is proved by the bugs that it must notice, planted: `make mutants`.

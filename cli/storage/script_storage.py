@@ -119,7 +119,7 @@ class RunningScript(Protocol):
 
 
 class Scripts(Protocol):
-    """A machine, or a container, on which scripts run."""
+    """A machine, or a container, on which scripts run. A script ends when its input does."""
 
     name: str  # as messages have it
 
@@ -170,6 +170,7 @@ class ScriptStorage:
         count = file.size - start
         script = _READ.format(path=_quoted(path), start=start, count=count)
         with self._scripts.start(script) as process:
+            process.stdin.close()
             seen = process.stdout.readline().decode().strip()
             if seen and seen != file.version:
                 raise ChangedError(self.named(path))
@@ -213,7 +214,8 @@ class ScriptStorage:
                         process.stdin.write(data)
                         there += len(data)
                         progress(there)
-                    process.stdin.close()
+            with suppress(BrokenPipeError):
+                process.stdin.close()
             process.stdout.read()
             self._check(where, _Done(b"", *process.wait()))
 
@@ -247,6 +249,7 @@ class ScriptStorage:
         with self._scripts.start(script) as process:
             with suppress(BrokenPipeError):
                 process.stdin.write(data)
+            with suppress(BrokenPipeError):
                 process.stdin.close()
             out = process.stdout.read()
             return _Done(out, *process.wait())

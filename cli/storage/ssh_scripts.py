@@ -14,7 +14,7 @@ from cli import ssh
 SSH_FAILED = 255  # its exit code
 
 
-class _RunningScript:
+class _ScriptBySsh:
     def __init__(self, host: str, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
         assert process.stdin
         assert process.stdout
@@ -36,7 +36,7 @@ class SshScripts:
         self.name = host
 
     @contextmanager
-    def start(self, script: str) -> Iterator[_RunningScript]:
+    def start(self, script: str) -> Iterator[_ScriptBySsh]:
         """It has begun: what login shells print before is read."""
         command = f"exec sh -c {quote(f'{ssh.PRINT_BEGIN}{script}')}"
         # A file, because ssh's master process keeps stderr open, and a pipe would not end.
@@ -47,7 +47,7 @@ class SshScripts:
                 stdout=subprocess.PIPE,
                 stderr=said,
             )
-            running = _RunningScript(self.name, process, said)
+            running = _ScriptBySsh(self.name, process, said)
             try:
                 while (line := running.stdout.readline()) and not line.endswith(ssh.BEGIN):
                     pass

@@ -120,13 +120,11 @@ def test_a_path_with_a_colon_is_reached_by_a_slash(files: Command, tmp_path: Pat
     assert files("ls", "./a:b").exit_code == 0
 
 
-def test_volumes_of_kubernetes_are_not_reached_and_it_says_so(
-    files: Command, command: Command
-) -> None:
+def test_in_pods_there_is_no_home(files: Command, command: Command) -> None:
     context(command, "gke", "--type", "kubernetes", "--server", "x:1")
-    done = files("ls", "gke:/storage")
-    assert done.exit_code == 4
-    assert "context 'gke' is a Kubernetes cluster" in done.err
+    done = files("ls", "gke:~/storage")
+    assert done.exit_code == 2
+    assert "gke:~/storage: a path in pods must begin with /" in done.err
 
 
 def test_the_snapshots_of_a_job_are_named_by_it(

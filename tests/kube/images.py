@@ -25,7 +25,10 @@ from typing import IO
 
 from tests.kube.build import cache
 
-COMMANDS = ("sh", "sleep", "cat", "ls", "env", "id", "kill", "mkdir", "touch", "true", "false")
+COMMANDS = (
+    *("sh", "sleep", "cat", "ls", "env", "id", "kill", "mkdir", "touch", "true", "false"),
+    *("find", "dd", "stat", "readlink", "mv", "rm", "xargs"),
+)
 WRITTEN = {
     "etc/passwd": "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",

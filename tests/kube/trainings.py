@@ -9,9 +9,10 @@ from typing import Any
 
 from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.permissions import FOR_VOLUMES
 from scheduler.core.model import Gpu, JobId
 from scheduler.v1 import scheduler_pb2
-from tests.kube.cluster import daemon_kubeconfig
+from tests.kube.cluster import RULES, daemon_kubeconfig
 from tests.kube.conftest import IMAGE
 from tests.kube.network import HOST
 from tests.kube.nodes import Node, Nodes
@@ -44,7 +45,11 @@ class Lab:
         self.shared.chmod(0o777)
         address = f"{HOST}:{free_port()}"
         self._given = {
-            "kubeconfig": str(daemon_kubeconfig(self.control, namespace)),
+            "kubeconfig": str(
+                daemon_kubeconfig(
+                    self.control, namespace, (*RULES, *(rule.written() for rule in FOR_VOLUMES))
+                )
+            ),
             "namespace": namespace,
             "service": address,
             "custom": "host:/",
@@ -55,7 +60,7 @@ class Lab:
         self.daemon = Daemon(folder / "state", "0", "--config", str(folder / "settings.toml"))
         self.daemon.address = address
 
-    def start(self, **settings: str | float) -> Daemon:
+    def start(self, **settings: str | float | list[str]) -> Daemon:
         """Runs the daemon, with these additional settings of the cluster."""
         given = {**self._given, **settings}
         lines = [f"{key} = {json.dumps(value)}\n" for key, value in given.items()]
