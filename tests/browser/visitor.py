@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 WIDE, NARROW = (1280, 900), (390, 844)
 PATIENCE_MS = 15_000.0  # the machine may be busy
-PLACES = ("/", "/jobs", "/experiments", "/people", "/cluster", "/help")
+PLACES = ("/", "/jobs", "/workflows", "/experiments", "/people", "/cluster", "/help")
 _SERIOUS = ("serious", "critical")
 _CHECK = """async () => {
     const { violations } = await axe.run(document, { resultTypes: ["violations"] });

@@ -33,17 +33,27 @@ class GoModule:
         path, found = self.folder / self.name, shutil.which(self.name)
         return path if path.exists() else Path(found) if found else None
 
+    def source(self) -> Path:
+        """The folder of the module, as it was downloaded."""
+        words: list[str | Path] = [
+            go_program(),
+            "mod",
+            "download",
+            "-json",
+            f"{self.path}@{self.version}",
+        ]
+        module = json.loads(_run(words, Path("/")))
+        if module["Sum"] != self.sum:
+            raise BuildError(f"{self.path} {self.version} is not what it was: {module['Sum']}")
+        return Path(module["Dir"])
+
     def build(self) -> Path:
         if found := self.program():
             return found
         go = go_program()
-        told = _run([go, "mod", "download", "-json", f"{self.path}@{self.version}"], Path("/"))
-        module = json.loads(told)
-        if module["Sum"] != self.sum:
-            raise BuildError(f"{self.path} {self.version} is not what it was: {module['Sum']}")
         source, part = self.folder / "source", self.folder / f"{self.name}.part"
         shutil.rmtree(self.folder, ignore_errors=True)
-        shutil.copytree(module["Dir"], source, copy_function=shutil.copyfile)
+        shutil.copytree(self.source(), source, copy_function=shutil.copyfile)
         self.prepare(source)
         flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", *self.flags]
         _run([go, "build", *flags, "-ldflags", "-s -w", "-o", part, self.package], source)

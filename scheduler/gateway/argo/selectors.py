@@ -11,7 +11,7 @@ from scheduler.gateway.problems import Problem
 _KEY = r"[A-Za-z0-9][A-Za-z0-9./_-]*"
 _REQUIREMENT = re.compile(
     rf"\s*(?:(?P<absent>!\s*{_KEY})|(?P<key>{_KEY})\s*"
-    r"(?:(?P<sign>==|=|!=)\s*(?P<value>[A-Za-z0-9._-]*)"
+    r"(?:(?P<sign>==|=|!=)\s*(?P<value>@?[A-Za-z0-9._-]*)"
     r"|(?P<word>in|notin)\s*\((?P<values>[^()]*)\))?)\s*(?:,|$)",
     re.ASCII,
 )

@@ -41,7 +41,9 @@ class WorkflowStreams:
     async def watch(
         self, calls: WorkflowCalls, labels: Sequence[Requirement], fields: Sequence[Requirement]
     ) -> Response:
-        await calls.select(labels, fields, 1)  # a refusal is an answer, and no stream
+        found = await self._found(calls, labels, fields)  # a refusal is an answer, and no stream
+        if not found and (name := _name_in(fields)):
+            raise Problem(404, f"workflow {name!a} not found in namespace {calls.namespace!a}")
         return self._response(self._changes(calls, labels, fields))
 
     async def log(
@@ -102,9 +104,7 @@ class WorkflowStreams:
         self, calls: WorkflowCalls, labels: Sequence[Requirement], fields: Sequence[Requirement]
     ) -> list[Workflow]:
         """One that is named is not looked for among all."""
-        names = [each for each in fields if each.key == "metadata.name" and each.wanted]
-        if len(names) == 1 and names[0].values and len(names[0].values) == 1:
-            (name,) = names[0].values
+        if name := _name_in(fields):
             try:
                 found = [await calls.find(name)]
             except Problem as problem:
@@ -113,6 +113,13 @@ class WorkflowStreams:
                 return []
             return [each for each in found if all(one.holds(each.labels()) for one in labels)]
         return await calls.select(labels, fields, 0)
+
+
+def _name_in(fields: Sequence[Requirement]) -> str:
+    """Empty: no single one is named."""
+    names = [each.values for each in fields if each.key == "metadata.name" and each.wanted]
+    found = set.intersection(*map(set, filter(None, names))) if names else set[str]()
+    return next(iter(found)) if len(found) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,8 @@ class Workflow:
         own = (WORKFLOW, WORKFLOW_ID, STEP)
         given = {each.key: each.value for each in of_first.spec.labels if each.key not in own}
         ended = "true" if self.has_ended else "false"
-        return {**given, f"{OURS}phase": self.phase, f"{OURS}completed": ended}
+        computed = {"creator": self.user, "phase": self.phase, "completed": ended}
+        return {**given, **{f"{OURS}{key}": value for key, value in computed.items()}}
 
     def fields(self) -> dict[str, str]:
         return {

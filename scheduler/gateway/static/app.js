@@ -8,7 +8,7 @@ import { Empty, Text } from "./parts.js";
 import { go, useAddress } from "./router.js";
 import { clock, printable } from "./words.js";
 
-const PLACES = [["/", "Now"], ["/jobs", "Jobs"], ["/experiments", "Experiments"], ["/people", "People"], ["/cluster", "Cluster"], ["/help", "Help"]];
+const PLACES = [["/", "Now"], ["/jobs", "Jobs"], ["/workflows", "Workflows"], ["/experiments", "Experiments"], ["/people", "People"], ["/cluster", "Cluster"], ["/help", "Help"]];
 
 function App() {
   const [session, setSession] = useState(null); // null: not asked yet; false: logged out
@@ -87,7 +87,7 @@ function Frame({ session, logOut }) {
     <main id="main" tabindex="-1"><${Guarded} key=${parts.join("/")} parts=${parts} query=${query} /></main>`;
 }
 
-const title = (parts) => (parts[0] === "compare" ? "Compare" : parts[0] === "jobs" && parts[1] ? (parts[2] === "log" ? "Log" : "Job") : PLACES.find(([path]) => path === `/${parts[0] ?? ""}`)?.[1] ?? "Not found");
+const title = (parts) => (parts[0] === "compare" ? "Compare" : parts[0] === "workflows" && parts[1] ? "Workflow" : parts[0] === "jobs" && parts[1] ? (parts[2] === "log" ? "Log" : "Job") : PLACES.find(([path]) => path === `/${parts[0] ?? ""}`)?.[1] ?? "Not found");
 
 /** A mistake in one page must not take the others with it. */
 function Guarded({ parts, query }) {
@@ -106,6 +106,7 @@ const PAGES = {
   job: () => import("./pages/job.js"),
   log: () => import("./pages/log.js"),
   compare: () => import("./pages/compare.js"),
+  workflows: () => import("./pages/workflows.js"),
   experiments: () => import("./pages/experiments.js"),
   people: () => import("./pages/people.js"),
   cluster: () => import("./pages/cluster.js"),

@@ -21,7 +21,7 @@ export function matches(job, query) {
   if (experiment && job.experiment !== experiment) return false;
   if (label) {
     const [key, ...value] = label.split("=");
-    if (job.labels[key] !== value.join("=")) return false;
+    if (value.join("=") === "*" ? !(key in job.labels) : job.labels[key] !== value.join("=")) return false;
   }
   if (!search) return true;
   const wanted = search.toLowerCase();

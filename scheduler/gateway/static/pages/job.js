@@ -34,6 +34,7 @@ function Whole({ reply, reload }) {
   return html`
     ${failure && html`<p class="error" role="alert">${printable(failure)}</p>`}
     <div class="head"><h1><${Text}>${job.name}<//></h1><${Star} id=${job.id} name=${job.name} starred=${job.annotations?.star === "yes"} failed=${fail} /><${State} state=${job.state} />
+      ${job.labels["workflow-id"] && html`<a href="/workflows/${encodeURIComponent(job.labels["workflow-id"])}">workflow <${Text}>${job.labels.workflow}<//></a>`}
       <div class="actions"><${JobActions} job=${job} changed=${reload} /></div></div>
     <div class="columns">
       <div>
