@@ -38,6 +38,26 @@ FACETS = [
     *(("metric", "loss"), ("cols", "param.net.depth"), ("hue", "param.lr"), ("logy", "true")),
     *(("pattern", "param.optimizer"), ("smooth", "0.6"), ("sx", "param.lr"), ("sy", "max.val_acc")),
 ]
+WORKFLOW = """\
+metadata: {name: crisp}
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    dag:
+      tasks:
+      - {name: pretrain, template: short}
+      - {name: train-fine, template: broken, depends: pretrain}
+      - {name: baseline, template: long, depends: pretrain}
+      - {name: prune, template: short, depends: train-fine}
+      - {name: tidy, template: short, depends: train-fine.Failed}
+      - {name: test, template: short, depends: prune}
+      - {name: compare, template: short, depends: baseline}
+      - {name: report, template: short, depends: compare.Succeeded || compare.Failed}
+  - {name: short, container: {image: x, command: ["true"]}}
+  - {name: broken, container: {image: x, command: ["false"]}}
+  - {name: long, container: {image: x, command: [sleep, "1000"]}}
+"""
 VIEWS = [(size, dark) for dark in (False, True) for size in (WIDE, NARROW)]
 
 
@@ -68,6 +88,9 @@ def _begin(daemon: Daemon, folder: Path) -> Jobs:
         daemon.submit(*flags, *_longer(words))
     daemon.wait(lambda jobs: jobs["grid-2"].epochs_done >= 2)
     daemon.submit(*flags, *_longer(URGENT))
+    workflow = folder / "crisp.yaml"
+    workflow.write_text(WORKFLOW)
+    assert daemon.run("scheduler-run-workflow", workflow, user="root").returncode == 0
     return daemon.wait(lambda jobs: jobs["urgent"].epochs_done >= 2)
 
 
@@ -130,6 +153,8 @@ def _draw_all(people: list[Visitor], jobs: Jobs) -> None:
         "people": "/people",
         "cluster": "/cluster",
         "help": "/help",
+        "workflow": f"/workflows/{jobs['pretrain'].id}",
+        "workflows": "/workflows",
     }
     for person in people:
         person.page.route("**/api/v1/cluster/history*", _hours_ago)
