@@ -17,6 +17,7 @@ from cli import command, run, waiting
 from cli.command import Parser, UsageError, note, say
 from cli.connection import connect
 from scheduler.presentation.render import printable
+from scheduler.presentation.workflow_tree import branches
 
 if TYPE_CHECKING:
     from scheduler.workflows.step_jobs import StepJob
@@ -199,23 +200,11 @@ def exchanged(data: Mapping[str, Any]) -> Iterator[str]:
 
 def tree(after: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     """Each step once, below the last of those that it waits for; the others are named."""
-    depth: dict[str, int] = {}
-    below: dict[str, list[str]] = {"": []}
-    for name, conditions in after.items():
-        parent = max(conditions, key=depth.__getitem__, default="")
-        depth[name] = depth[parent] + 1 if parent else 0
-        below.setdefault(parent, []).append(name)
-    left = [("", "", name, name == below[""][-1]) for name in reversed(below[""])]
-    while left:
-        parent, indent, name, last = left.pop()
+    for drawn, name, parent in branches(after):
         told = [_OWN[after[name][parent]]] if parent else []
         others = ((each, when) for each, when in after[name].items() if each != parent)
         words = ", ".join(filter(None, [*told, *(_OTHERS[when].format(of) for of, when in others)]))
-        mark = ("`- " if last else "|- ") if parent else ""
-        yield f"{indent}{mark}{name}{f'  ({words})' if words else ''}"
-        under = below.get(name, [])
-        inner = indent + (("   " if last else "|  ") if parent else "")
-        left += [(name, inner, each, each == under[-1]) for each in reversed(under)]
+        yield f"{drawn}{name}{f'  ({words})' if words else ''}"
 
 
 _OWN = {

@@ -17,9 +17,11 @@ from cli.harmless import harmless
 from cli.terminal import page, screen
 from scheduler.presentation import records, views
 from scheduler.presentation.render import printable
+from scheduler.presentation.workflow_tree import as_trees
 from scheduler.v1 import scheduler_pb2 as pb
 
 LIMIT = 20
+STEPS_MAX = 1000  # of a workflow, which is not cut
 LOG_LINES = 100
 GATEWAY_SECONDS = 2.0  # what it knows is not worth a longer wait
 HTML = ".html"
@@ -206,7 +208,7 @@ def request(options: argparse.Namespace) -> pb.ListJobsRequest:
     return pb.ListJobsRequest(
         jobs=options.jobs,
         all_users=options.all_users or bool(options.jobs),
-        limit=options.nlast or LIMIT,
+        limit=options.nlast or (STEPS_MAX if _is_workflow(options) else LIMIT),
         states=options.status,
         project=options.project,
         experiment=options.experiment,
@@ -239,7 +241,8 @@ def _as_list_reply(found: list[pb.GetJobReply]) -> pb.ListJobsReply:
 
 def _table(listed: pb.ListJobsReply, options: argparse.Namespace, answer: _Answer) -> None:
     users = options.all_users or bool(options.user)
-    answer.lines += views.jobs(listed.jobs, time.time(), screen(sys.stdout), users)
+    shown = as_trees(listed.jobs) if _is_workflow(options) else listed.jobs
+    answer.lines += views.jobs(shown, time.time(), screen(sys.stdout), users)
     if not listed.jobs:
         none = "no jobs" if users else "no jobs of yours; --all_users lists those of all users"
         answer.remarks.append(none)
@@ -247,6 +250,11 @@ def _table(listed: pb.ListJobsReply, options: argparse.Namespace, answer: _Answe
         answer.remarks.append(
             f"{len(listed.jobs)} of {listed.total} jobs; --nlast N shows the newest N"
         )
+
+
+def _is_workflow(options: argparse.Namespace) -> bool:
+    """Whether the steps of workflows are asked for: they are shown as a tree."""
+    return any(key in ("workflow", "workflow-id") for key, _ in options.label)
 
 
 def _records(

@@ -18,7 +18,7 @@ function Workflows() {
   useTick(5);
   const answer = useLive("/api/v1/workflows/", { fields: LISTED, "listOptions.limit": 200 }, (event) => event.list_again || event.jobs?.some((job) => job.labels["workflow-id"]));
   return html`<div class="head"><h1>Workflows</h1></div>
-    <div class="panel"><${Loaded} answer=${answer}>${({ items }) => (items.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="the list of workflows"><table>
+    <div class="panel"><${Loaded} answer=${answer}>${({ items }) => (items.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="the list of workflows"><table class="wide">
       <thead><tr><th>Name</th><th>User</th><th>Project</th><th>State</th><th class="number">Steps ended</th><th>Submitted</th><th>Took</th><th>Note</th></tr></thead>
       <tbody>${items.map(({ metadata, status }) => html`<tr key=${metadata.uid}>
         <td><a href="/workflows/${metadata.uid}"><${Text}>${metadata.name}<//></a></td>
@@ -51,14 +51,14 @@ function Steps({ jobs, total }) {
       ${[...counts].map(([state, n]) => html`<span><${State} state=${state} />${n > 1 ? ` × ${n}` : ""}</span>`)}
       <div class="actions"><a class="button" href="/jobs?label=${encodeURIComponent(`workflow-id=${labels["workflow-id"]}`)}">As jobs</a></div></div>
     ${total > jobs.length && html`<p class="error" role="status">only the newest ${count(jobs.length, "job")} of ${total} are shown</p>`}
-    ${steps.length <= DRAWN_MAX && html`<${Panel} title="Graph"><${Graph} steps=${steps} /><//>`}
-    <${Panel} title="Steps" note="in the order in which they can run" body=${false}><${List} steps=${steps} /><//>`;
+    <div class="stack">${steps.length <= DRAWN_MAX && html`<${Panel} title="Graph"><${Graph} steps=${steps} /><//>`}
+      <${Panel} title="Steps" note="in the order in which they can run" body=${false}><${List} steps=${steps} /><//></div>`;
 }
 
-const List = ({ steps }) => html`<div class="scroll" tabindex="0" role="region" aria-label="the list of steps"><table>
+const List = ({ steps }) => html`<div class="scroll" tabindex="0" role="region" aria-label="the list of steps"><table class="wide">
   <thead><tr><th>Step</th><th>State</th><th class="number">Epochs</th><th>Took</th><th>After</th><th>Note</th></tr></thead>
   <tbody>${steps.map(({ name, job, before }) => html`<tr key=${name}>
     <td><${JobLink} job=${{ ...job, name }} /></td><td><${State} state=${job.state} /></td>
     <td class="number">${job.epochs_done}/${job.max_epochs}</td><td class="nowrap">${ENDED.has(job.state) ? time(job) : ""}</td>
     <td><${Text}>${before.map((each) => printable(each.name) + (WHEN[each.when] ? ` (${WHEN[each.when]})` : "")).join(", ")}<//></td>
-    <td><${Text}>${remark(job)}<//></td></tr>`)}</tbody></table></div>`;
+    <td><${Text}>${job.state === "FINISHED" ? "" : remark(job)}<//></td></tr>`)}</tbody></table></div>`;
