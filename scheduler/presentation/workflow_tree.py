@@ -43,14 +43,14 @@ def _tree(jobs: Sequence[pb.Job]) -> Iterator[pb.Job]:
         name: [names[each.job] for each in job.spec.after if each.job in names]
         for name, job in reversed(steps.items())
     }
-    for drawn, name, _ in branches(_ordered(found)):
+    for drawn, name, _ in branches(ordered(found)):
         shown = pb.Job()
         shown.CopyFrom(steps[name])
         shown.spec.name = f"{drawn}{shown.spec.name}"
         yield shown
 
 
-def _ordered(after: dict[str, list[str]]) -> dict[str, list[str]]:
+def ordered(after: dict[str, list[str]]) -> dict[str, list[str]]:
     """Each behind those that it waits for, else as it is. A chain may be long."""
     found: dict[str, list[str]] = {}
     left = list(reversed(after))

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from scheduler.gateway.argo import sent_workflows, workflow_view
 from scheduler.gateway.argo.selectors import Requirement
 from scheduler.gateway.argo.sent_workflows import Manifest
-from scheduler.gateway.argo.workflow_view import DELETED, Workflow, grouped
+from scheduler.gateway.argo.workflow_view import DELETED, ENDED, Workflow, grouped
 from scheduler.gateway.auth import KnownCaller
 from scheduler.gateway.daemon_calls import DaemonCalls, Reply
 from scheduler.gateway.problems import Problem
@@ -27,6 +27,7 @@ from scheduler.presentation.workflow_submission import (
     submission,
 )
 from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.workflows.compiler import EXIT
 
 LATEST = "@latest"
 PAGE = 1000  # jobs
@@ -225,6 +226,14 @@ class WorkflowCalls:
     # --- changing -------------------------------------------------------------------------------
 
     async def stop(self, workflow: Workflow) -> None:
+        """All but what runs at its end. What waits is cancelled before what it waits for."""
+        self._check_own(workflow)
+        for name in reversed(workflow.in_order()):
+            job = workflow.steps[name]
+            if name != EXIT and job.state not in ENDED:
+                await self._ask("CancelJob", pb.CancelJobRequest(job=job.id), pb.CancelJobReply)
+
+    async def terminate(self, workflow: Workflow) -> None:
         self._check_own(workflow)
         over = set[str]()
         for job in workflow.live:
@@ -254,7 +263,7 @@ class WorkflowCalls:
 
     async def delete(self, workflow: Workflow) -> None:
         """Its jobs end, and stay in the scheduler's lists; the workflow is not listed any more."""
-        await self.stop(workflow)
+        await self.terminate(workflow)
         request = pb.UpdateJobRequest(
             job=workflow.id, annotate=[pb.KeyValue(key=DELETED, value="yes")]
         )

@@ -161,8 +161,10 @@ class ArgoEndpoints:
             case "resubmit":
                 made = await calls.resubmit(workflow, _parameters(body.parameters or []))
                 return _json(made.record())
-            case "stop" | "terminate":
+            case "stop":
                 await calls.stop(workflow)
+            case "terminate":
+                await calls.terminate(workflow)
             case "suspend" | "resume":
                 await calls.hold(workflow, held=verb == "suspend")
         return _json((await calls.find(workflow.name)).record())

@@ -15,8 +15,9 @@ from typing import Any
 from scheduler.gateway.argo import sent_workflows
 from scheduler.presentation import views
 from scheduler.presentation.workflow_submission import STEP, WORKFLOW, WORKFLOW_ID, unpacked
+from scheduler.presentation.workflow_tree import ordered
 from scheduler.v1 import scheduler_pb2 as pb
-from scheduler.workflows.compiler import CompiledWorkflow
+from scheduler.workflows.compiler import EXIT, CompiledWorkflow
 
 DEFAULT_NAMESPACE = "default"  # jobs of no project
 ENDED = ("FINISHED", "FAILED", "CANCELED", "SKIPPED")
@@ -99,31 +100,23 @@ class Workflow:
     @cached_property
     def phase(self) -> str:
         """As Argo judges a DAG: by the last steps of each branch. One that was left out is as its
-        branch before it."""
+        branch before it. What runs at the end of all is judged for itself."""
         if not self.has_ended:
             return "Running"
-        behind = {other for job in self.steps.values() for other in self.before(job)}
+        own = [name for name in self.steps if name != EXIT]
+        behind = {other for name in own for other in self.before(self.steps[name])}
         failed = dict[str, bool]()
-        for name in self._in_order():
+        for name in self.in_order():
             job = self.steps[name]
             inherited = any(failed[other] for other in self.before(job))
             failed[name] = inherited if job.state == "SKIPPED" else job.state != "FINISHED"
-        return "Failed" if any(failed[n] for n in self.steps if n not in behind) else "Succeeded"
+        last = any(failed[name] for name in own if name not in behind)
+        exited = EXIT in self.steps and self.steps[EXIT].state in ("FAILED", "CANCELED")
+        return "Failed" if last or exited else "Succeeded"
 
-    def _in_order(self) -> Iterator[str]:
+    def in_order(self) -> list[str]:
         """Each behind those that it waits for."""
-        done = set[str]()
-        left = list(reversed(self.steps))
-        while left:
-            name = left[-1]
-            missing = [n for n in self.before(self.steps[name]) if n not in done]
-            if name in done or not missing:
-                left.pop()
-                if name not in done:
-                    done.add(name)
-                    yield name
-            else:
-                left += missing
+        return list(ordered({name: self.before(job) for name, job in self.steps.items()}))
 
     # --- as Argo's JSON -------------------------------------------------------------------------
 

@@ -116,6 +116,42 @@ def test_a_stopped_workflow_has_failed_and_runs_no_more(argo: ArgoServer, verb: 
     assert states == {"CANCELED"}
 
 
+@pytest.mark.parametrize(("verb", "state"), [("stop", "FINISHED"), ("terminate", "CANCELED")])
+def test_what_runs_at_the_end_runs_when_a_workflow_is_stopped(
+    argo: ArgoServer, verb: str, state: str
+) -> None:
+    long = shell("sleep 1000")
+    workflow = dag({"a": {}, "b": {"depends": "a"}}, a=long, b=long, bye=shell("true"))
+    workflow["spec"]["onExit"] = "bye"
+    name = argo.submit(workflow)
+    eventually(lambda: argo.phases(name)["a"] == "Running")
+    argo.ask("PUT", f"/workflows/default/{name}/{verb}", {})
+    argo.await_phase(name, "Failed")
+    jobs = argo.daemon.state_of("--label", f"workflow={name}")["jobs"]
+    states = {job["labels"]["step"]: job["state"] for job in jobs}
+    assert states == {"a": "CANCELED", "b": "CANCELED", "onExit": state}
+
+
+def test_a_retry_keeps_what_steps_have_given(argo: ArgoServer, tmp_path: Path) -> None:
+    """A step that has succeeded gives its outputs to those that are run once more."""
+    mended, log = tmp_path / "mended", tmp_path / "log"
+    log.touch()
+    log.chmod(0o666)
+    give = shell(f"echo given >> {log}; echo 42 > /tmp/answer-$$; cp /tmp/answer-$$ answer")
+    give["outputs"] = {"parameters": [{"name": "answer", "valueFrom": {"path": "answer"}}]}
+    give["container"]["workingDir"] = str(tmp_path)
+    take = shell(f"echo took {{{{inputs.parameters.n}}}} >> {log}; test -e {mended}")
+    take["inputs"] = {"parameters": [{"name": "n"}]}
+    arguments = [{"name": "n", "value": "{{tasks.give.outputs.parameters.answer}}"}]
+    tasks = {"give": {}, "take": {"depends": "give", "arguments": {"parameters": arguments}}}
+    name = argo.submit(dag(tasks, give=give, take=take))
+    argo.await_phase(name, "Failed")
+    mended.touch()
+    assert argo.ask("PUT", f"/workflows/default/{name}/retry", {}).status_code == 200
+    argo.await_phase(name, "Succeeded")
+    assert log.read_text().splitlines() == ["given", "took 42", "took 42"]
+
+
 def test_a_suspended_workflow_starts_nothing_until_it_is_resumed(
     argo: ArgoServer, tmp_path: Path
 ) -> None:

@@ -48,6 +48,9 @@ def workflow(*jobs: pb.Job) -> Workflow:
         ((job("a", "FAILED"), job("b", "FINISHED", "a"), job("c", "SKIPPED", "a")), "Failed"),
         ((job("a", "FINISHED"), job("b", "SKIPPED", "a")), "Succeeded"),
         ((job("a", "FAILED"), job("b", "SKIPPED", "a"), job("c", "FINISHED", "b")), "Succeeded"),
+        ((job("a", "FAILED"), job("onExit", "FINISHED", "a")), "Failed"),
+        ((job("a", "FINISHED"), job("onExit", "FAILED", "a")), "Failed"),
+        ((job("a", "FINISHED"), job("onExit", "FINISHED", "a")), "Succeeded"),
     ],
 )
 def test_the_last_steps_of_each_branch_say_how_it_ended(
