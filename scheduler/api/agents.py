@@ -102,6 +102,7 @@ def report_message(report: GpuReport) -> pb.AgentReport:
                 used_mib=reading.used_mib,
                 busy=reading.busy,
                 fault=reading.gpu.fault,
+                leave=reading.gpu.leave,
                 lost=reading.gpu.lost,
                 processes=[
                     pb.AgentProcess(
@@ -133,6 +134,7 @@ def _parse_gpu(message: pb.AgentCard) -> GpuReading:
         message.memory_mib,
         message.reserved_mib,
         fault=message.fault,
+        leave=message.leave,
         lost=message.lost,
     )
     processes = tuple(

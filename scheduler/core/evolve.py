@@ -33,7 +33,7 @@ such. The next run does not start before they are gone (adopt.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import singledispatch
 
 from scheduler.core import dependencies, gang, learning, sweeps, time_limit
@@ -49,6 +49,7 @@ from scheduler.core.model import (
     Event,
     Failure,
     Finished,
+    Gpu,
     Job,
     Node,
     Observed,
@@ -316,7 +317,11 @@ def _end_run(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
     if pod is None or pod.reason == Failure.LOST:
         why = "its pod was lost" if pod is None else pod.said or "its process was lost"
         return _retry_or_fail(job, Failure.LOST, rules.lost_max, why, now, rules)
-    return _retry_or_fail(job, Failure.ERROR, job.spec.retries, _exit_reason(pod), now, rules)
+    why = _exit_reason(pod)
+    if bad := bad_gpu(run, draft.nodes):
+        why = f"{why}, while {bad}"
+        return _retry_or_fail(job, Failure.LOST, rules.lost_max, why, now, rules)
+    return _retry_or_fail(job, Failure.ERROR, job.spec.retries, why, now, rules)
 
 
 def _lacks_outputs(job: Job, pod: Pod | None) -> bool:
@@ -333,12 +338,23 @@ def _ended_by(gone: str, run: Run, pod: Pod | None, killed: bool) -> bool:
 
 def lost_gpu(run: Run, nodes: Sequence[Node]) -> str:
     """Which of its GPUs is lost, as text; empty: none of them."""
+    return next((f"{name} was lost: {gpu.fault}" for name, gpu in _own(run, nodes) if gpu.lost), "")
+
+
+def bad_gpu(run: Run, nodes: Sequence[Node]) -> str:
+    """Which of its GPUs has an error for which runs must leave it, as text; empty: none of them."""
+    return next(
+        (f"{name} is to be left: {gpu.fault}" for name, gpu in _own(run, nodes) if gpu.leave), ""
+    )
+
+
+def _own(run: Run, nodes: Sequence[Node]) -> Iterator[tuple[str, Gpu]]:
+    """The GPUs of a run, with their names."""
     keys = {share.key for share in run.shares}
-    lost = ((node, gpu) for node in nodes for gpu in node.gpus if gpu.lost)
-    for node, gpu in lost:
-        if (node.name, gpu.uuid) in keys:
-            return f"gpu{gpu.index} of {node.name} was lost: {gpu.fault}"
-    return ""
+    for node in nodes:
+        for gpu in node.gpus:
+            if (node.name, gpu.uuid) in keys:
+                yield f"gpu{gpu.index} of {node.name}", gpu
 
 
 def _unless_done(job: Job, now: Time) -> Job:

@@ -40,6 +40,7 @@ class Gpu:
     reserved_mib: int = 0
     strange_mib: int = 0  # held by foreign processes, beyond the headroom
     fault: str = ""  # why nothing is started on it; its runs may go on
+    leave: bool = False  # for its fault, runs must leave it at the end of an epoch
     lost: bool = False  # it no longer answers: its runs are over
     whole: bool = False  # the cluster gives it to one job at a time
     images: frozenset[str] | None = None  # of its node: see `Node.usable`

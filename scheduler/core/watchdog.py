@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from scheduler.core import learning, time_limit
 from scheduler.core.draft import Change, Draft, used_by_gpu
-from scheduler.core.evolve import HANGS, asked_to_stop, lost_gpu
+from scheduler.core.evolve import HANGS, asked_to_stop, bad_gpu, lost_gpu
 from scheduler.core.fast_replace import replace
 from scheduler.core.memory import all_gpus
 from scheduler.core.model import Gpu, Job, JobFamily, JobId, Rules, Run, RunPhase, Share, Time, View
@@ -96,13 +96,16 @@ def _leave_what_is_lost(draft: Draft) -> None:
 
 
 def _leave_in_time(draft: Draft) -> None:
-    why = {
-        node.name: f"{node.name} is to be left: {node.leave}" for node in draft.nodes if node.leave
-    }
-    for job in draft.jobs.values() if why else ():
-        there = sorted({share.node for share in job.run.shares} & why.keys()) if job.run else ()
-        if job.run and there and may_stop(job.run):
-            draft.put(replace(job, run=asked_to_stop(job, why[there[0]], draft.now, draft.rules)))
+    nodes = {node.name: node.leave for node in draft.nodes if node.leave}
+    if not nodes and not any(gpu.leave for node in draft.nodes for gpu in node.gpus):
+        return
+    for job in draft.jobs.values():
+        if not (job.run and may_stop(job.run)):
+            continue
+        there = sorted({share.node for share in job.run.shares} & nodes.keys())
+        why = f"{there[0]} is to be left: {nodes[there[0]]}" if there else ""
+        if why := why or bad_gpu(job.run, draft.nodes):
+            draft.put(replace(job, run=asked_to_stop(job, why, draft.now, draft.rules)))
 
 
 def _end_silent_runs(draft: Draft) -> None:

@@ -16,12 +16,10 @@ import structlog
 
 from scheduler.core.model import Gpu
 from scheduler.gpus.usage import GpuReading, Process
+from scheduler.gpus.xids import Verdict, describe, judge
 
 MIB = 1024 * 1024
-LOST_XID = 79  # the GPU has fallen off the bus
-# Errors that a user's program can cause say nothing about the GPU: NVIDIA's device plugin ignores
-# them as well. https://docs.nvidia.com/deploy/xid-errors/
-OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
+DOUBT_SECONDS = 86400.0  # so long after a doubtful error that did not come again, a GPU is used
 WAIT_MS = 500  # for an XID, before the thread checks whether it must end
 CLOSE_SECONDS = 1.0
 SAMPLES_SECONDS = 10.0  # an older sample does not say how busy a process is
@@ -40,7 +38,8 @@ class Nvml:
         self._lock = threading.Lock()
         self._open = False
         self._known: dict[str, Gpu] = {}  # by uuid, as they were last without a fault
-        self._xids: dict[str, int] = {}  # by uuid: the first that no program had caused
+        # By uuid: the worst error, and when its GPU is to be used again (None: after a reset).
+        self._xids: dict[str, tuple[int, float | None]] = {}
 
     def read(self) -> tuple[GpuReading, ...]:
         """Returns nothing if there is no driver and never was one: this machine has no GPUs."""
@@ -65,13 +64,16 @@ class Nvml:
     def _is_ours(self, gpu: Gpu) -> bool:
         return not self._only or not self._only.isdisjoint((str(gpu.index), gpu.uuid))
 
-    def note(self, uuid: str, xid: int) -> bool:
-        """Records an error that the driver reports. Returns False if a program caused it."""
+    def note(self, uuid: str, xid: int) -> Verdict:
+        """Records an error that the driver reports."""
+        verdict = judge(xid)
+        doubtful = verdict is Verdict.DOUBTFUL
         with self._lock:
-            if xid in OF_PROGRAMS:
-                return False
-            self._xids[uuid] = xid if xid == LOST_XID else self._xids.get(uuid, xid)
-            return True
+            worst, _ = self._xids.get(uuid, (xid, None))
+            if verdict > Verdict.OF_PROGRAM and verdict >= judge(worst):
+                worst = xid if verdict > judge(worst) else worst
+                self._xids[uuid] = (worst, time.monotonic() + DOUBT_SECONDS if doubtful else None)
+        return verdict
 
     def close(self) -> None:
         if self._lock.acquire(
@@ -96,11 +98,15 @@ class Nvml:
     def _judged(self, gpu: Gpu, reading: GpuReading | None) -> GpuReading:
         """Returns the reading with its fault: an error that the driver reported, or a missing
         GPU."""
-        xid = self._xids.get(gpu.uuid)
-        words = f"XID {xid}" if xid else ""
+        xid, until = self._xids.get(gpu.uuid, (0, None))
+        if until is not None and time.monotonic() >= until:
+            del self._xids[gpu.uuid]
+            xid = 0
+        words = describe(xid) if xid else ""
         if reading is None:
             return GpuReading(replace(gpu, fault=words or "it no longer answers", lost=True))
-        return replace(reading, gpu=replace(reading.gpu, fault=words, lost=xid == LOST_XID))
+        lost = bool(xid) and judge(xid) is Verdict.LOST
+        return replace(reading, gpu=replace(reading.gpu, fault=words, leave=bool(xid), lost=lost))
 
     def _card(self, index: int) -> GpuReading | None:
         """None: the GPU has fallen off the bus, or we may not use it."""
@@ -169,9 +175,14 @@ class Xids:
         except pynvml.NVMLError_Timeout:
             return
         uuid = uuids.get(_address(event.device))
-        if uuid is not None and self._nvml.note(uuid, event.eventData):
-            log.warning("gpu_error", gpu=uuid, xid=event.eventData)
+        if uuid is None:
+            return
+        verdict = self._nvml.note(uuid, event.eventData)
+        if verdict > Verdict.OF_PROGRAM:
+            log.warning("gpu_error", gpu=uuid, error=describe(event.eventData))
             self._told()
+        elif verdict is Verdict.OF_PROGRAM:
+            log.info("gpu_error_of_program", gpu=uuid, xid=event.eventData)
 
 
 def _registered(events: Any) -> Iterator[tuple[int, str]]:

@@ -738,7 +738,7 @@ class AgentReport(_message.Message):
     def __init__(self, node: _Optional[str] = ..., cards: _Optional[_Iterable[_Union[AgentCard, _Mapping]]] = ..., keeps: _Optional[str] = ...) -> None: ...
 
 class AgentCard(_message.Message):
-    __slots__ = ("uuid", "index", "type", "memory_mib", "reserved_mib", "used_mib", "busy", "fault", "lost", "processes")
+    __slots__ = ("uuid", "index", "type", "memory_mib", "reserved_mib", "used_mib", "busy", "fault", "lost", "processes", "leave")
     UUID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -749,6 +749,7 @@ class AgentCard(_message.Message):
     FAULT_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
     uuid: str
     index: int
     type: str
@@ -759,7 +760,8 @@ class AgentCard(_message.Message):
     fault: str
     lost: bool
     processes: _containers.RepeatedCompositeFieldContainer[AgentProcess]
-    def __init__(self, uuid: _Optional[str] = ..., index: _Optional[int] = ..., type: _Optional[str] = ..., memory_mib: _Optional[int] = ..., reserved_mib: _Optional[int] = ..., used_mib: _Optional[int] = ..., busy: _Optional[float] = ..., fault: _Optional[str] = ..., lost: _Optional[bool] = ..., processes: _Optional[_Iterable[_Union[AgentProcess, _Mapping]]] = ...) -> None: ...
+    leave: bool
+    def __init__(self, uuid: _Optional[str] = ..., index: _Optional[int] = ..., type: _Optional[str] = ..., memory_mib: _Optional[int] = ..., reserved_mib: _Optional[int] = ..., used_mib: _Optional[int] = ..., busy: _Optional[float] = ..., fault: _Optional[str] = ..., lost: _Optional[bool] = ..., processes: _Optional[_Iterable[_Union[AgentProcess, _Mapping]]] = ..., leave: _Optional[bool] = ...) -> None: ...
 
 class AgentProcess(_message.Message):
     __slots__ = ("pid", "memory_mib", "pod", "name", "busy")

@@ -238,6 +238,9 @@ class Outcomes(Checker):
                 truly = self.world.failures[job.id, failure]
                 if failure is Failure.LOST:  # its GPU may be lost before the run begins
                     truly += job.attempts - self.world.begun[job.id]
+                    if self.world.has_doubted:  # a GPU to be left takes the blame for errors
+                        errors = self.world.failures[job.id, Failure.ERROR]
+                        truly += errors - job.failed(Failure.ERROR)
                 self.require(job.failed(failure) <= truly, job, failure, "really:", truly)
             if job.outcome and not old.outcome:
                 self._check_outcome(job)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduler.core import time_limit
-from scheduler.core.evolve import lost_gpu
+from scheduler.core.evolve import bad_gpu, lost_gpu
 from scheduler.core.memory import fits_empty, need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, Rules, Run, Time, View, Waiting
 from scheduler.core.runs import awaits_old_pods, current_job
@@ -33,6 +33,8 @@ class NeedlessStops(RuleChecker):
                 continue
             if job.run.stop_reason.startswith(OVER_SHARE) or lost_gpu(job.run, after.nodes):
                 continue  # see observed_memory.py
+            if bad_gpu(job.run, after.nodes):
+                continue
             if time_limit.is_reason(job, job.run):
                 continue  # see time_limits.py
             why = self._is_needed(job, after) or self._has_outgrown_gpu(job.run, after)

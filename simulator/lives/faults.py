@@ -38,6 +38,7 @@ class Faults:
     stop_ignored: float = 0.0  # of a stop that a training received
     # GPUs, and what is on them.
     gpu_lost_every_seconds: float = 0.0  # 0: never
+    gpu_to_be_left_every_seconds: float = 0.0  # 0: never; an error for which runs must leave it
     foreign_use_every_seconds: float = 0.0  # 0: never; foreign processes take memory for a while
     memory_grows: float = (
         0.0  # of a run: it takes half of its memory at first, and all in a later epoch
@@ -76,6 +77,13 @@ def with_gpu_faults(faults: Faults, rng: random.Random) -> Faults:
         memory_grows=rng.choice([0.0, 0.3, 0.7]),
         process_left=rng.choice([0.0, 0.3]),
     )
+
+
+def with_gpus_to_be_left(faults: Faults, rng: random.Random) -> Faults:
+    """With errors after which a GPU needs a reset, in a few lives."""
+    if faults is NO_FAULTS or rng.random() < 0.9:
+        return faults
+    return replace(faults, gpu_to_be_left_every_seconds=rng.choice([150.0, 600.0]))
 
 
 def with_refusals(faults: Faults, rng: random.Random) -> Faults:

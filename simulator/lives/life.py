@@ -39,6 +39,7 @@ from simulator.lives.faults import (
     Faults,
     draw_faults,
     with_gpu_faults,
+    with_gpus_to_be_left,
     with_refusals,
 )
 from simulator.lives.graphs import Graphs, with_graphs
@@ -108,9 +109,12 @@ def draw_options(
     margin_mib = rng.choice([0, 200])
     return LifeOptions(
         seed=seed,
-        faults=with_refusals(
-            with_gpu_faults(draw_faults(rng), random.Random(f"cards {seed}")),
-            random.Random(f"refusals {seed}"),
+        faults=with_gpus_to_be_left(
+            with_refusals(
+                with_gpu_faults(draw_faults(rng), random.Random(f"cards {seed}")),
+                random.Random(f"refusals {seed}"),
+            ),
+            random.Random(f"resets {seed}"),
         ),
         rules=Rules(
             plan_every_seconds=rng.choice([0.0, 1.0, 5.0]),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from scheduler.core.evolve import HANGS
 from scheduler.core.memory import all_gpus
-from scheduler.core.model import Gpu, GpuKey, JobId, Run, RunPhase, Time, View
+from scheduler.core.model import Failure, Gpu, GpuKey, JobId, Run, RunPhase, Time, View
 from scheduler.core.runs import may_stop
-from simulator.lives.checkers import Checker
+from simulator.lives.checkers import Checker, changed_jobs
 from simulator.lives.world import Witness, World
 
 OVER_SHARE = "over its share"
@@ -78,11 +79,13 @@ class SharesKept(Checker):
 
 
 class LostGpus(Checker):
-    """No run is started on a GPU with a fault, and none stays on a lost GPU."""
+    """No run is started on a GPU with a fault, none stays on a lost GPU, and one that can be
+    stopped does not go on where it must leave. What fails there has not failed itself."""
 
     def on_step(self, before: View, after: View) -> None:
         if after.jobs is not before.jobs:
             self._require_healthy_gpus(before, after)
+            self._require_blame(before, after)
         if after.observed_at == before.observed_at:
             return
         lost = {(node.name, gpu.uuid) for node in after.nodes for gpu in node.gpus if gpu.lost}
@@ -90,6 +93,18 @@ class LostGpus(Checker):
             hangs = job.run and any(share.key in lost for share in job.run.shares)
             ends = job.run and _is_killed(job.run, after.at)
             self.require(bool(ends or not hangs), job, "was left on a lost GPU")
+        bad = {(node.name, gpu.uuid) for node in after.nodes for gpu in node.gpus if gpu.leave}
+        for job in after.jobs.values() if bad else ():
+            if job.run and any(share.key in bad for share in job.run.shares):
+                self.require(not may_stop(job.run), job, "was not asked to leave its GPU")
+
+    def _require_blame(self, before: View, after: View) -> None:
+        bad = {(node.name, gpu.uuid) for node in after.nodes for gpu in node.gpus if gpu.leave}
+        for job, old in changed_jobs(before, after) if bad else ():
+            if old.run and any(share.key in bad for share in old.run.shares):
+                own = job.failed(Failure.ERROR) > old.failed(Failure.ERROR)
+                hung = job.reason.startswith(HANGS)
+                self.require(not own or hung, job, "is said to have failed itself")
 
     def _require_healthy_gpus(self, before: View, after: View) -> None:
         """Checks only new runs: a launch decided before a fault may be repeated after it."""

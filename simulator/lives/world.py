@@ -106,6 +106,7 @@ class World:
         self.folders = Folders()
         self.failures: Counter[tuple[JobId, Failure]] = Counter()
         self.begun: Counter[JobId] = Counter()  # runs that began
+        self.has_doubted = False  # a GPU was to be left
         self.healed_at: Time | None = None  # None: faults are still to be expected
 
         self._heap: list[tuple[Time, int, Callable[[], None]]] = []
@@ -128,6 +129,7 @@ class World:
         self.after(0.0, self._observe_regularly)
         self._every(faults.node_lost_every_seconds, self._lose_node)
         self._every(faults.gpu_lost_every_seconds, self._lose_gpu)
+        self._every(faults.gpu_to_be_left_every_seconds, self._doubt_gpu)
         self._every(faults.foreign_use_every_seconds, self._add_foreign_use)
         self._every(faults.disk_full_every_seconds, self._fill_disk)
         self._every(faults.clock_set_back_every_seconds, self._set_clock_back)
@@ -390,7 +392,7 @@ class World:
         index, gpu = self._any_gpu()
         if gpu.lost or not self.nodes[index].ready:
             return
-        self._replace(index, replace(gpu, lost=True, fault="XID 79"))
+        self._replace(index, _with_fault(replace(gpu, lost=True)))
         key = (self.nodes[index].name, gpu.uuid)
         for run in [run for run in self.runs.values() if key in run.gpus]:
             run.lose_gpu()
@@ -402,10 +404,20 @@ class World:
         gpu = self._gpu(key)
         if gpu is None or not gpu.lost:
             return
-        fault = FOREIGN_USE.format(gpu.strange_mib) if gpu.strange_mib else ""
-        self._replace(index, replace(gpu, lost=False, fault=fault))
+        self._replace(index, _with_fault(replace(gpu, lost=False, leave=False)))
         for run in [run for run in self.runs.values() if key in run.gpus]:
             run.release_gpu()
+
+    def _doubt_gpu(self) -> None:
+        """A GPU needs a reset; what runs there goes on."""
+        index, gpu = self._any_gpu()
+        self.has_doubted = True
+        self._replace(index, _with_fault(replace(gpu, leave=True)))
+        self.after(self.rng.uniform(10.0, 600.0), partial(self._trust_gpu, index, gpu.uuid))
+
+    def _trust_gpu(self, index: int, uuid: str) -> None:
+        if gpu := self._gpu((self.nodes[index].name, uuid)):
+            self._replace(index, _with_fault(replace(gpu, leave=False)))
 
     def _add_foreign_use(self) -> None:
         """Foreign processes take a part of the free memory of one GPU. No run is started there."""
@@ -415,15 +427,14 @@ class World:
         )
         mib = min(room, int(gpu.memory_mib * self.rng.choice([0.1, 0.5, 0.9])))
         if mib > 0 and not gpu.strange_mib:
-            self._replace(index, replace(gpu, strange_mib=mib, fault=FOREIGN_USE.format(mib)))
+            self._replace(index, _with_fault(replace(gpu, strange_mib=mib)))
             stay = self.rng.uniform(10.0, 400.0)
             self.after(stay, partial(self._end_foreign_use, index, gpu.uuid))
 
     def _end_foreign_use(self, index: int, uuid: str) -> None:
         gpu = self._gpu((self.nodes[index].name, uuid))
         if gpu is not None and gpu.strange_mib:
-            fault = "XID 79" if gpu.lost else ""
-            self._replace(index, replace(gpu, strange_mib=0, fault=fault))
+            self._replace(index, _with_fault(replace(gpu, strange_mib=0)))
 
     def _any_gpu(self) -> tuple[int, Gpu]:
         index = self.rng.randrange(len(self.nodes))
@@ -467,3 +478,8 @@ class World:
     def memory_mib(self, gpu: GpuKey) -> int:
         gpu_now = self._gpu(gpu)
         return gpu_now.memory_mib - gpu_now.strange_mib if gpu_now else 0
+
+
+def _with_fault(gpu: Gpu) -> Gpu:
+    foreign = FOREIGN_USE.format(gpu.strange_mib) if gpu.strange_mib else ""
+    return replace(gpu, fault="XID 79" if gpu.lost else "XID 48" if gpu.leave else foreign)

@@ -294,6 +294,30 @@ def test_nothing_is_started_on_a_gpu_with_a_fault_and_its_runs_go_on() -> None:
     assert usable_gpus(town.nodes) == {}
 
 
+def test_a_run_leaves_a_gpu_that_needs_a_reset_after_an_epoch_and_goes_on_elsewhere() -> None:
+    town = ScriptedCluster(node(2))
+    town.submit("a", 4000)
+    assert town.run("a").shares[0].gpu == "gpu0"
+    changed(town, fault="XID 48: bad", leave=True)
+    run = town.run("a")
+    assert run.phase is RunPhase.STOPPING
+    assert run.stop_reason == "gpu0 of n1 is to be left: XID 48: bad"
+    town.end_epoch("a")
+    town.settle()
+    assert (town.view.jobs[A].failures, town.view.jobs[A].attempts) == ((), 2)
+    assert [share.gpu for share in town.run("a").shares] == ["gpu1"]
+
+
+def test_a_training_that_fails_on_a_gpu_to_be_left_has_not_failed_itself() -> None:
+    town = ScriptedCluster(node(1))
+    town.submit("a", CAPACITY)
+    town.change((A, 1), state=PodState.FAILED, exit_code=134)
+    changed(town, fault="XID 48: bad", leave=True)
+    ended = town.view.jobs[A]
+    assert ended.failures == ((Failure.LOST, 1),)
+    assert ended.reason == "exit code 134, while gpu0 of n1 is to be left: XID 48: bad"
+
+
 def test_beside_foreign_processes_nothing_is_started_and_runs_go_on() -> None:
     town = ScriptedCluster(node(1))
     town.submit("a", 4000)

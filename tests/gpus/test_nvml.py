@@ -126,24 +126,41 @@ def test_a_gpu_that_gets_lost_is_reported_as_lost_and_the_others_are_well(
 
 
 @pytest.mark.parametrize(
-    ("xids", "fault", "lost"),
+    ("xids", "fault", "leave", "lost"),
     [
-        ([31], "", False),
-        ([48], "XID 48", False),
-        ([48, 94], "XID 48", False),
-        ([79], "XID 79", True),
-        ([48, 79], "XID 79", True),
-        ([79, 45], "XID 79", True),
+        ([31], "", False, False),
+        ([63], "", False, False),
+        ([48], "XID 48: a double bit error in its memory; it needs a reset", True, False),
+        ([109], "XID 109: switching between programs timed out; it needs a reset", True, False),
+        ([74], "XID 74: an error of NVLink", True, False),
+        ([999], "XID 999: what NVIDIA says about it is to be looked up", True, False),
+        ([48, 94], "XID 48: a double bit error in its memory; it needs a reset", True, False),
+        ([74, 48], "XID 48: a double bit error in its memory; it needs a reset", True, False),
+        ([48, 62], "XID 48: a double bit error in its memory; it needs a reset", True, False),
+        ([79], "XID 79: it has fallen off the bus", True, True),
+        ([48, 79], "XID 79: it has fallen off the bus", True, True),
+        ([79, 45], "XID 79: it has fallen off the bus", True, True),
     ],
 )
-def test_an_error_that_no_program_caused_stays_with_its_gpu(
-    nvml: Machine, driver: Nvml, xids: list[int], fault: str, lost: bool
+def test_the_worst_error_of_a_gpu_stays_with_it(
+    nvml: Machine, driver: Nvml, xids: list[int], fault: str, leave: bool, lost: bool
 ) -> None:
     nvml.gpu("GPU-a")
     for xid in xids:
         driver.note("GPU-a", xid)
     (reading,) = driver.read()
-    assert (reading.gpu.fault, reading.gpu.lost) == (fault, lost)
+    assert (reading.gpu.fault, reading.gpu.leave, reading.gpu.lost) == (fault, leave, lost)
+
+
+def test_a_doubtful_error_that_does_not_come_again_is_forgotten(
+    nvml: Machine, driver: Nvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml.gpu("GPU-a")
+    nvml.gpu("GPU-b")
+    monkeypatch.setattr("scheduler.gpus.nvml.DOUBT_SECONDS", 0.0)  # otherwise a day
+    driver.note("GPU-a", 74)
+    driver.note("GPU-b", 48)
+    assert [bool(reading.gpu.fault) for reading in driver.read()] == [False, True]
 
 
 def test_while_a_driver_is_replaced_its_gpus_have_a_fault_and_are_not_lost(

@@ -171,6 +171,19 @@ MUTANTS = (
         "return False",
     ),
     mutant(
+        "a run stays on a GPU that needs a reset",
+        WATCHDOG,
+        "if why := why or bad_gpu(job.run, draft.nodes):",
+        "if why:",
+    ),
+    mutant(
+        "what fails on a GPU that needs a reset has itself failed",
+        LIFECYCLE,
+        "if bad := bad_gpu(run, draft.nodes):",
+        "if bad := '':",
+        310,
+    ),
+    mutant(
         "adopt starts as many jobs of a sweep as a plan says",
         ADOPT,
         "if sweeps.is_full(waiting, running):",
