@@ -163,10 +163,11 @@ def _with_growing_jobs(options: LifeOptions) -> LifeOptions:
 
 def _with_memory(options: LifeOptions) -> LifeOptions:
     """A job that follows others may end in the step of its submission. A daemon remembers it for
-    longer than a second submission can be on its way, so these lives forget nothing at once."""
+    longer than a second submission can be on its way, and so do these lives."""
     if not any(truth.spec.after for truth in options.truths):
         return options
-    return replace(options, rules=replace(options.rules, remember_seconds=60.0))
+    remembered = max(options.rules.remember_seconds, options.lag_seconds + 2.0)
+    return replace(options, rules=replace(options.rules, remember_seconds=remembered))
 
 
 def live(

@@ -48,7 +48,8 @@ class MissingEpochs(Checker):
             return
         if epoch == run.first:
             self.asked.add(key)
-        if key in self.resumed or key in self.asked:  # else what it began with may be lost
+        # That an epoch is trained again is known only from the first question, which may be lost.
+        if key in self.resumed or key in self.asked or run.lacks:
             said = key in self.resumed
             self.require(_lacks(run) == said, key, "began with", run.lacks, "missing epochs")
 
