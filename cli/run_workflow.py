@@ -63,6 +63,18 @@ def parser() -> Parser:
     group.add_argument("--name", metavar="NAME", default="", help="instead of the document's name")
     group = this.add_argument_group("the jobs")
     group.add_argument(
+        "--snapshots_dir",
+        metavar="DIR",
+        default="",
+        help="folder in which they save, and give each other what they have made",
+    )
+    group.add_argument(
+        "--storage",
+        metavar="PATH",
+        default="",
+        help="on Kubernetes, mount the storage of the project at PATH, and keep it there",
+    )
+    group.add_argument(
         "--store",
         metavar="s3://SET[/PATH]",
         default="",
@@ -112,6 +124,8 @@ def submit(options: argparse.Namespace) -> int:
     ids = job_ids(made.steps, workflow_id)
     request = submission(made, workflow_id, document(text, parameters), options.project)
     request.dry_run = options.dry_run
+    request.common.snapshots_dir = options.snapshots_dir
+    request.common.storage = options.storage
     if keys:
         request.common.secrets.append(STORE)
         request.secrets.add(key=STORE, value=keys)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Daemons
+from tests.e2e.conftest import TRAIN, Daemons, Gates, Train
 from tests.support import Daemon
 
 FLOW = """\
@@ -182,3 +183,66 @@ def test_a_step_that_a_kill_interrupts_gives_whole_results(
     daemon.wait_state(test="FINISHED")
     assert (app / "steps").read_text() == " fine\nfine pruned\npruned tested\n"
     assert (app / "results.yaml").read_text() == "batches: 3\n"
+
+
+def test_a_step_that_is_preempted_in_the_middle_loses_nothing(
+    daemons: Daemons, gates: Gates, train: Train, tmp_path: Path
+) -> None:
+    daemon, gate, urgent = daemons("1x16384"), gates("step"), gates("urgent")
+    out = tmp_path / "out"
+    out.mkdir(mode=0o777)
+    out.chmod(0o777)
+    step = {
+        "name": "train",
+        "metadata": {
+            "annotations": {
+                "gpu-scheduler/max_epochs": "5",
+                "gpu-scheduler/sharing": "true",
+                "gpu-scheduler/memory": "9000Mi",
+            }
+        },
+        "outputs": {"parameters": [{"name": "n", "valueFrom": {"path": f"{out}/n"}}]},
+        "container": {
+            "command": ["sh", "-c", f"python3 {TRAIN} || exit $?; echo trained >> {out}/n"],
+            "env": [
+                {"name": "GATE", "value": str(gate.path)},
+                {"name": "KUBEPROFILER_PRETEND_MEMORY_MIB", "value": "0"},
+            ],
+            "resources": {"limits": {"nvidia.com/gpu": 1}},
+        },
+    }
+    say = {
+        "name": "say",
+        "inputs": {"parameters": [{"name": "n"}]},
+        "container": {"command": ["echo", "{{inputs.parameters.n}}"]},
+    }
+    given = {"parameters": [{"name": "n", "value": "{{tasks.train.outputs.parameters.n}}"}]}
+    tasks = [
+        {"name": "train", "template": "train"},
+        {"name": "say", "template": "say", "dependencies": ["train"], "arguments": given},
+    ]
+    main = {"name": "main", "dag": {"tasks": tasks}}
+    file = tmp_path / "w.json"
+    file.write_text(json.dumps({"spec": {"entrypoint": "main", "templates": [main, step, say]}}))
+    done = daemon.run(
+        "scheduler-run-workflow", str(file), "--snapshots_dir", str(tmp_path / "snapshots")
+    )
+    assert done.returncode == 0, done.stderr
+    daemon.wait_state(train="RUNNING")
+    gate.open()
+    daemon.wait(lambda jobs: jobs["train"].epochs_done == 1)
+    flags = ("--estimated_memory", "9000", "--max_epochs", "1", "--priority", "10")
+    daemon.submit(*train(urgent), *flags, "urgent")
+    daemon.wait_state(train="STOPPING")
+    gate.open()
+    daemon.wait_state(urgent="RUNNING")
+    urgent.open()
+    daemon.wait_state(urgent="FINISHED", train="RUNNING")
+    gate.open(3)
+    jobs = daemon.wait_state(train="FINISHED", say="FINISHED")
+    assert jobs["train"].epochs_done == 5
+    assert logs(daemon, "say") == ["trained"]
+    told = daemon.run("scheduler-get-logs", "train").stdout.splitlines()
+    assert [line for line in told if line.endswith(" done")] == [
+        f"epoch {number} done" for number in range(1, 6)
+    ]
