@@ -12,13 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def ends(tasks: list[dict[str, Any]], fails: Mapping[str, bool]) -> dict[str, str]:
+def ends(
+    tasks: list[dict[str, Any]], fails: Mapping[str, bool], gives: Mapping[str, str]
+) -> dict[str, str]:
+    """`gives`: the output parameter of each task that succeeds; that of all others is "no"."""
     ended: dict[str, str] = {}
     left = list(tasks)
     while left:
         task = next(each for each in left if set(_named(each)) <= ended.keys())
         left.remove(task)
-        ended[task["name"]] = _end(task, ended, fails, {each["name"]: each for each in tasks})
+        values = {name: gives[name] if end == "Succeeded" else "no" for name, end in ended.items()}
+        by_name = {each["name"]: each for each in tasks}
+        ended[task["name"]] = _end(task, ended, fails, values, by_name)
     return ended
 
 
@@ -31,6 +36,7 @@ def _end(
     task: dict[str, Any],
     ended: Mapping[str, str],
     fails: Mapping[str, bool],
+    values: Mapping[str, str],
     tasks: Mapping[str, dict[str, Any]],
 ) -> str:
     expression = task.get("depends") or " && ".join(task.get("dependencies", ()))
@@ -47,6 +53,9 @@ def _end(
     text = text.replace("&&", " and ").replace("||", " or ").replace("!", " not ")
     if text and not eval(text, {"__builtins__": {}}):  # of words made above
         return "Omitted"
-    if task.get("when", "1 == 1") != "1 == 1":
+    when = task.get("when", "1 == 1")
+    if found := re.search(r"tasks\.(\w+)\.outputs", when):
+        when = "1 == 1" if values[found[1]] == "yes" else "1 == 2"
+    if when != "1 == 1":
         return "Skipped"
     return "Failed" if fails[task["name"]] else "Succeeded"

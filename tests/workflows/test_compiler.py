@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,11 +13,17 @@ from hypothesis import strategies as st
 
 from scheduler.core.dependencies import HOLDS
 from scheduler.core.model import Outcome, When
+from scheduler.step_wrapper.expression import holds
 from scheduler.workflows.compiler import CompiledWorkflow, compile_workflow
 from scheduler.workflows.document import WorkflowError
+from scheduler.workflows.step_jobs import StepJob
 from tests.workflows import oracle
 
-RUN = {"name": "run", "container": {"image": "img:1", "command": ["true"]}}
+RUN = {
+    "name": "run",
+    "outputs": {"parameters": [{"name": "go", "valueFrom": {"path": "/go", "default": "no"}}]},
+    "container": {"image": "img:1", "command": ["true"]},
+}
 
 
 def document(tasks: list[dict[str, Any]], *templates: dict[str, Any], **spec: Any) -> str:
@@ -33,13 +40,24 @@ def after(made: CompiledWorkflow) -> dict[str, dict[str, str]]:
     return {step.name: dict(step.after) for step in made.steps}
 
 
-def played(made: CompiledWorkflow, fails: Mapping[str, bool]) -> dict[str, Outcome]:
-    """The outcomes of the jobs by the rule of the core."""
+def played(
+    made: CompiledWorkflow, fails: Mapping[str, bool], gives: Mapping[str, str]
+) -> dict[str, Outcome]:
+    """The outcomes of the jobs by the rule of the core, with what each step gives."""
     ended: dict[str, Outcome] = {}
+
+    def value(tag: str, step: StepJob) -> str:
+        meant = step.data["values"][tag]
+        there = ended[meant["step"]] is Outcome.SUCCEEDED
+        return gives[meant["step"]] if there else str(meant["default"])
+
     for step in made.steps:
         held = all(ended[name] in HOLDS[When(when)] for name, when in step.after)
+        wanted = held and all(
+            holds(when, partial(value, step=step)) for when in step.data.get("when", ())
+        )
         runs = Outcome.FAILED if fails[step.name] else Outcome.SUCCEEDED
-        ended[step.name] = runs if held else Outcome.SKIPPED
+        ended[step.name] = runs if wanted else Outcome.SKIPPED
     return ended
 
 
@@ -64,8 +82,10 @@ def graphs(draw: st.DrawFn) -> list[dict[str, Any]]:
         elif others:
             parts = [draw(st.sampled_from(PATTERNS)).format(a=f"t{other}") for other in others]
             made["depends"] = draw(st.sampled_from([" && ", " && ", " || "])).join(parts)
-        if draw(st.integers(0, 3)) == 0:
-            made["when"] = draw(st.sampled_from(["1 == 1", "1 == 2"]))
+        if draw(st.integers(0, 2)) == 0:
+            known = ["1 == 1", "1 == 2"]
+            later = [f"{{{{tasks.t{other}.outputs.parameters.go}}}} == yes" for other in others]
+            made["when"] = draw(st.sampled_from([*known, *later]))
         if draw(st.integers(0, 4)) == 0:
             made["continueOn"] = {"failed": True}
         tasks.append(made)
@@ -86,15 +106,17 @@ def test_what_runs_is_skipped_and_fails_is_as_the_oracle_says(
         return
     event("compiled")
     fails = {each["name"]: data.draw(st.booleans(), each["name"]) for each in tasks}
-    found = played(made, fails)
-    words = {Outcome.SUCCEEDED: "Succeeded", Outcome.FAILED: "Failed", Outcome.SKIPPED: "Omitted"}
+    gives = {each["name"]: data.draw(st.sampled_from(["yes", "no"])) for each in tasks}
+    found = played(made, fails, gives)
+    words = {Outcome.SUCCEEDED: "Succeeded", Outcome.FAILED: "Failed", Outcome.SKIPPED: "Skipped"}
     told = {name: words[outcome] for name, outcome in found.items()}
-    expected = oracle.ends(tasks, fails)
+    ends = oracle.ends(tasks, fails, gives)
+    expected = {name: "Skipped" if end == "Omitted" else end for name, end in ends.items()}
     # What is known beforehand not to run is no job.
     assert {name: end for name, end in expected.items() if name in told} == told
     absent = {name for name in expected if name not in told}
     assert absent == set(made.left_out)
-    assert {expected[name] for name in absent} <= {"Skipped", "Omitted"}
+    assert {expected[name] for name in absent} <= {"Skipped"}
 
 
 def test_plain_dependencies_and_each_way_to_end_are_compiled() -> None:
