@@ -63,6 +63,12 @@ def parser() -> Parser:
     group.add_argument("--name", metavar="NAME", default="", help="instead of the document's name")
     group = this.add_argument_group("the jobs")
     group.add_argument(
+        "--code",
+        metavar="DIR",
+        default="",
+        help="all of them see the files of this folder, or of a stored package, as /code",
+    )
+    group.add_argument(
         "--snapshots_dir",
         metavar="DIR",
         default="",
@@ -120,16 +126,21 @@ def submit(options: argparse.Namespace) -> int:
     keys = store_settings(options.store, options.credentials) if options.store else ""
     if not keys and (wants := next(filter(wants_store, made.steps), None)):
         raise UsageError(f"step {wants.name}: it has an artifact in S3: give --store s3://SET")
+    client, code = connect(options), ""
+    if options.code:
+        from cli.packages import upload  # slow, and used only here
+
+        code = upload.package_of(upload.store_of(client), options.code)
     workflow_id = str(uuid.uuid4())
     ids = job_ids(made.steps, workflow_id)
-    request = submission(made, workflow_id, document(text, parameters), options.project)
+    written = document(text, parameters)
+    request = submission(made, workflow_id, written, options.project, code=code)
     request.dry_run = options.dry_run
     request.common.snapshots_dir = options.snapshots_dir
     request.common.storage = options.storage
     if keys:
         request.common.secrets.append(STORE)
         request.secrets.add(key=STORE, value=keys)
-    client = connect(options)
     run.say_notes(client.submit_many(request))
     if options.output != "table":
         steps = [

@@ -40,8 +40,9 @@ def submission(
     document: Mapping[str, Any],
     project: str = "",
     labels: Mapping[str, str] | None = None,
+    code: str = "",
 ) -> pb.SubmitManyRequest:
-    """`labels`: of the workflow as a whole."""
+    """`labels`: of the workflow as a whole. `code`: the id of the package of all steps."""
     packed = pack(document)
     ids = job_ids(made.steps, workflow_id)
     every = {WORKFLOW: made.name, WORKFLOW_ID: workflow_id}
@@ -64,13 +65,13 @@ def submission(
                 parallel=made.parallel,
                 time_limit_seconds=step.time_limit_seconds or None,
                 after=[pb.After(job=ids[name], when=when) for name, when in step.after],
-                step=_told(step, workflow_id),
+                step=_told(step, workflow_id, code),
                 workflow=packed if ids[step.name] == workflow_id else b"",
             ),
         )
         for step in made.steps
     ]
-    return pb.SubmitManyRequest(jobs=jobs, common=pb.JobSpec(project=project))
+    return pb.SubmitManyRequest(jobs=jobs, common=pb.JobSpec(project=project, code=code))
 
 
 def document(text: str, parameters: Mapping[str, str]) -> dict[str, Any]:
@@ -121,8 +122,11 @@ def _pairs(values: Mapping[str, str]) -> list[pb.KeyValue]:
     return [pb.KeyValue(key=key, value=value) for key, value in values.items()]
 
 
-def _told(step: StepJob, workflow_id: str) -> str:
+def _told(step: StepJob, workflow_id: str, code: str) -> str:
     """What the wrapper of the step has to do. The data of a workflow are kept under its id."""
     if not step.data:
         return ""
-    return json.dumps({"workflow": workflow_id, "step": step.name, **step.data})
+    data = dict(step.data)
+    if "memoize" in data:
+        data["memoize"] = {**data["memoize"], "code": code}
+    return json.dumps({"workflow": workflow_id, "step": step.name, **data})

@@ -52,9 +52,14 @@ class FolderStore:
         raise DataError(f"{key} is in an S3 store: submit the workflow with --store s3://SET")
 
     def keep(
-        self, attempt: str, parameters: Mapping[str, str], artifacts: Mapping[str, str]
+        self,
+        attempt: str,
+        parameters: Mapping[str, str],
+        artifacts: Mapping[str, str],
+        alone: bool = True,
     ) -> None:
-        """`artifacts`: by name, the paths of files or folders."""
+        """`artifacts`: by name, the paths of files or folders. `alone`: no other step keeps
+        anything here, so what else is there is left over."""
         final = os.path.join(self._step, part(attempt))
         unfinished = os.path.join(self._step, f".{attempt}")
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -75,7 +80,7 @@ class FolderStore:
             os.fsync(file.fileno())
         os.rename(name, os.path.join(self._step, OUTPUTS))
         sync_folder(self._step)
-        for each in os.listdir(self._step):  # what attempts before this one have left
+        for each in os.listdir(self._step) if alone else ():
             if each not in (OUTPUTS, attempt):
                 shutil.rmtree(os.path.join(self._step, each), ignore_errors=True)
 

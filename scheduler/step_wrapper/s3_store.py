@@ -81,7 +81,11 @@ class S3Store:
         return self._bucket.get(self._prefix + key, path, must=False)
 
     def keep(
-        self, attempt: str, parameters: Mapping[str, str], artifacts: Mapping[str, str]
+        self,
+        attempt: str,
+        parameters: Mapping[str, str],
+        artifacts: Mapping[str, str],
+        alone: bool = True,
     ) -> None:
         before = self._outputs_now(self._step)
         listed = {}
@@ -89,7 +93,7 @@ class S3Store:
             listed[name] = self._put_all(f"{self._step}/{part(attempt)}/{part(name)}", path)
         outputs = {"attempt": attempt, "parameters": dict(parameters), "artifacts": listed}
         self._bucket.put(f"{self._step}/{OUTPUTS}", json.dumps(outputs).encode())
-        if before["attempt"] == attempt:
+        if before["attempt"] == attempt or not alone:
             return
         for name, files in before["artifacts"].items():
             for below, kind, _ in files:

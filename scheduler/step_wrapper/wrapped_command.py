@@ -10,16 +10,18 @@ exit code is that of the command; 86: a condition does not hold, and the last li
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from typing import Any, Dict, List, Optional
+import time
+from typing import Any, Callable, Dict, List, Optional, Union
 
 from scheduler.step_wrapper.expression import TAG, ExpressionError, evaluate, holds, shown
-from scheduler.step_wrapper.folder_store import DataError, FolderStore, prepare_folder
+from scheduler.step_wrapper.folder_store import DataError, FolderStore, entries, prepare_folder
 from scheduler.step_wrapper.s3_store import SETTINGS, S3Store
 
 EXIT_SKIPPED = 86  # also in scheduler/core/model.py
@@ -27,7 +29,11 @@ SKIPPED = "[epoch-scheduler] skipped: "
 CANNOT_START = 127
 TEXT_BYTES_MAX = 256 * 1024  # of a parameter, and of what is kept of the output
 
+MEMORY, AT = "memory", "=at"  # in place of a workflow; when it was kept
+YEARS_SECONDS = 10 * 366 * 86_400.0
 Json = Dict[str, Any]
+Store = Union[FolderStore, S3Store]
+StoreOf = Callable[[str, str], Store]
 
 
 def main(words: List[str]) -> int:
@@ -36,10 +42,13 @@ def main(words: List[str]) -> int:
         signal.signal(number, Child.on_request_to_stop)
     step: Json = json.loads(text)
     settings = os.environ.pop(SETTINGS, "")
-    store: "FolderStore | S3Store"
+
+    def store(workflow: str, name: str) -> "FolderStore | S3Store":
+        if settings:
+            return S3Store(json.loads(settings), workflow, name)
+        return FolderStore(folder, workflow, name)
+
     try:
-        names = step["workflow"], step["step"]
-        store = S3Store(json.loads(settings), *names) if settings else FolderStore(folder, *names)
         return WrappedCommand(store, step).run(command)
     except (DataError, ExpressionError) as error:
         say(str(error))
@@ -57,8 +66,9 @@ def write(line: str) -> None:
 
 
 class WrappedCommand:
-    def __init__(self, store: "FolderStore | S3Store", step: Json) -> None:
-        self._store, self._step = store, step
+    def __init__(self, store_of: StoreOf, step: Json) -> None:
+        self._store_of, self._step = store_of, step
+        self._store = store_of(step["workflow"], step["step"])
         self._values: Dict[str, str] = {}
 
     def run(self, command: List[str]) -> int:
@@ -72,6 +82,9 @@ class WrappedCommand:
         for each in self._step.get("inputs", ()):
             self._bring(each)
         outputs = self._step.get("outputs", {})
+        memory = self._memory(command, environment) if "memoize" in self._step else ""
+        if memory and self._remembered(memory, outputs):
+            return 0
         printed = Printed() if self._step.get("result") else None
         if self._step.get("directory"):
             os.chdir(self._step["directory"])
@@ -80,7 +93,7 @@ class WrappedCommand:
             return code
         # Each node of a gang has the same command, and one of them keeps what it gives.
         if os.environ.get("NODE_RANK", "0") == "0" and (outputs or printed):
-            self._keep(outputs, printed)
+            self._keep(outputs, printed, memory)
         return 0
 
     # --- before ---------------------------------------------------------------------------------
@@ -126,9 +139,42 @@ class WrappedCommand:
             step = f": step {wanted['step']} has not given it" if "step" in wanted else ""
             say(f"input {wanted['name']} is absent{step}")
 
+    # --- what an equal step has given -----------------------------------------------------------
+
+    def _memory(self, command: List[str], environment: Dict[str, str]) -> str:
+        """Its name there: a hash of all that decides what a step gives."""
+        told = self._step["memoize"]
+        inputs = [(each["path"], digest(each["path"])) for each in self._step.get("inputs", ())]
+        variables = {name: environment.get(name) for name in told["env"]}
+        known = [told["image"], told["code"], self._filled(told["key"]), command, variables, inputs]
+        text = json.dumps([known, self._step.get("outputs"), self._step.get("result", False)])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _remembered(self, memory: str, outputs: Json) -> bool:
+        store = self._store_of(MEMORY, memory)
+        parameters = dict(store.parameters(memory))
+        age = time.time() - float(parameters.pop(AT, 0.0))
+        if not age <= self._step["memoize"].get("max_age_seconds", YEARS_SECONDS):
+            return False
+        artifacts = {}
+        for each in outputs.get("artifacts", ()):
+            if store.bring(memory, each["name"], each["path"]):
+                artifacts[each["name"]] = each["path"]
+        say("the same was done before: what it gave is given again")
+        self._store_as(parameters, artifacts, outputs)
+        return True
+
     # --- after ----------------------------------------------------------------------------------
 
-    def _keep(self, outputs: Json, printed: Optional[Printed]) -> None:
+    def _store_as(
+        self, parameters: Dict[str, str], artifacts: Dict[str, str], outputs: Json
+    ) -> None:
+        self._store.keep(attempt(), parameters, artifacts)
+        for each in outputs.get("artifacts", ()):
+            if "key" in each and each["name"] in artifacts:
+                self._store.keep_key(self._filled(each["key"]), each["path"])
+
+    def _keep(self, outputs: Json, printed: Optional[Printed], memory: str) -> None:
         parameters = {}
         for each in outputs.get("parameters", ()):
             parameters[each["name"]] = self._read(each)
@@ -138,12 +184,12 @@ class WrappedCommand:
         for each in outputs.get("artifacts", ()):
             if os.path.exists(each["path"]):
                 artifacts[each["name"]] = each["path"]
-                if "key" in each:
-                    self._store.keep_key(self._filled(each["key"]), each["path"])
             elif not each.get("optional"):
                 raise DataError(f"output {each['name']}: {each['path']}: No such file or directory")
-        attempt = os.environ.get("KUBEPROFILER_ATTEMPT", "0")
-        self._store.keep(f"{os.environ.get('JOB_UUID', '')[:8]}-{attempt}", parameters, artifacts)
+        self._store_as(parameters, artifacts, outputs)
+        if memory:
+            store = self._store_of(MEMORY, memory)
+            store.keep(attempt(), {**parameters, AT: str(time.time())}, artifacts, alone=False)
 
     def _read(self, kept: Json) -> str:
         try:
@@ -156,6 +202,27 @@ class WrappedCommand:
                 f"output {kept['name']}: {kept['path']}: No such file or directory"
             ) from None
         return decoded(data, f"output {kept['name']}: {kept['path']}")
+
+
+def attempt() -> str:
+    return f"{os.environ.get('JOB_UUID', '')[:8]}-{os.environ.get('KUBEPROFILER_ATTEMPT', '0')}"
+
+
+def digest(path: str) -> str:
+    """Of what is there: names, modes and contents."""
+    found = hashlib.sha256()
+    if os.path.isdir(path):
+        for name, mode in entries(path):
+            inner = os.path.join(path, name)
+            link = os.readlink(inner) if os.path.islink(inner) else digest(inner)
+            found.update(f"{name}\0{mode}\0{link}\0".encode(errors="surrogateescape"))
+    elif os.path.exists(path):
+        with open(path, "rb") as file:
+            for piece in iter(lambda: file.read(2**20), b""):
+                found.update(piece)
+    else:
+        return ""
+    return found.hexdigest()
 
 
 class Printed:

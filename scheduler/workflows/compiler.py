@@ -40,7 +40,7 @@ SPEC = (
     *("parallelism", *NOT_USED),
 )
 KINDS = ("container", "script", "dag", "steps")
-OF_CONTAINERS = ("retryStrategy", "activeDeadlineSeconds", "metadata")
+OF_CONTAINERS = ("retryStrategy", "activeDeadlineSeconds", "metadata", "memoize")
 TEMPLATE = ("name", "inputs", "outputs", *KINDS, *OF_CONTAINERS)
 LOOPS = ("withItems", "withParam", "withSequence")
 TASK = ("name", "template", "arguments", "dependencies", "depends", "when", *LOOPS)
@@ -490,6 +490,12 @@ def _with_data(
         data["when"] = list(whens)
     if brought:
         data["inputs"] = list(brought)
+    if "memoize" in template.mapping():
+        data["memoize"] = {
+            **step_data.memoized(template.mapping()["memoize"]),
+            "image": job.image,
+            "env": [name for name, _ in job.env],
+        }
     if kept := step_data.stored(template):
         data["outputs"] = kept
     texts = (json.dumps(data, ensure_ascii=False), *job.command, *(word for _, word in job.env))

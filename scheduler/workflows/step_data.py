@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -210,6 +211,26 @@ def stored(template: Located) -> dict[str, Any]:
         key = {"key": _key(has["s3"])} if "s3" in has else {}
         found.setdefault("artifacts", []).append({**kept, **optional, **key})
     return found
+
+
+def memoized(entry: Located) -> dict[str, Any]:
+    """Beside all else that decides what the step gives. The name of a cache in Argo is a part of
+    the key."""
+    has = entry.fields("key", "maxAge", "cache")
+    key = has["key"].text() if "key" in has else ""
+    cache = json.dumps(has["cache"].plain(), sort_keys=True) if "cache" in has else ""
+    found: dict[str, Any] = {"key": f"{cache} {key}"}
+    if "maxAge" in has:
+        found["max_age_seconds"] = _seconds(has["maxAge"])
+    return found
+
+
+def _seconds(entry: Located) -> float:
+    text = entry.text()
+    if not re.fullmatch(r"([0-9]{1,9}[smhd])+", text):
+        raise entry.error(f"{text!r}: must be a duration such as 90s or 24h")
+    pairs = re.findall(r"([0-9]+)([smhd])", text)
+    return float(sum(int(n) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[of] for n, of in pairs))
 
 
 def _output_parameters(template: Located) -> list[tuple[str, str | None, str]]:

@@ -108,6 +108,15 @@ def test_files_and_folders_come_out_as_they_went_in(settings: Settings, tmp_path
     assert (tmp_path / "in/model/deep/empty").is_dir()
     assert not found.bring("train", "other", str(tmp_path / "other"))
     assert not found.bring("never", "model", str(tmp_path / "other"))
+    (tmp_path / "log").write_text("memory")
+    for attempt in ("b-1", "b-2"):  # of steps that may run at once
+        artifacts = {"log": str(tmp_path / "log")}
+        S3Store(dict(settings), "memory", "ab12").keep(
+            attempt, {"=at": "1"}, artifacts, alone=False
+        )
+    known = S3Store(dict(settings), "memory", "ab12")
+    assert known.parameters("ab12") == {"=at": "1"}
+    assert known.bring("ab12", "log", str(tmp_path / "in/again"))
 
 
 def test_an_object_has_the_key_that_the_document_names(settings: Settings, tmp_path: Path) -> None:

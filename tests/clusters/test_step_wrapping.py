@@ -190,6 +190,43 @@ def test_what_is_absent_is_said_and_is_no_error(start: Start, tmp_path: Path) ->
     assert kept == {"attempt": "0bad-1", "parameters": {"n": "5"}, "artifacts": []}
 
 
+def test_what_an_equal_step_gave_is_given_again(start: Start, tmp_path: Path) -> None:
+    model, given = tmp_path / "model", tmp_path / "in"
+    given.write_text("1")
+    step: dict[str, Any] = {
+        "memoize": {"key": "k", "image": "i", "code": "c", "env": ["LR"]},
+        "inputs": [{"name": "i", "path": str(given), "raw": "data"}],
+        "outputs": {"artifacts": [{"name": "m", "path": str(model)}]},
+        "result": True,
+    }
+    words = ("sh", "-c", f"echo ran; echo weights >> {model}")
+
+    def ran(step: dict[str, Any], *words: str, **env: str) -> bool:
+        model.unlink(missing_ok=True)
+        code, out = said(start(step, *words, **env))
+        kept = json.loads((tmp_path / "store/w/s/outputs.json").read_text())
+        assert code == 0
+        assert kept["parameters"] == {"=result": "ran"}
+        assert model.read_text() == "weights\n"
+        attempt = tmp_path / "store/w/s" / kept["attempt"]
+        assert (attempt / "m").read_text() == "weights\n"
+        return "the same was done before" not in out
+
+    assert ran(step, *words, LR="1")
+    assert not ran(step, *words, LR="1")
+    assert not ran(step, *words, LR="1", KUBEPROFILER_ATTEMPT="2")
+    assert ran(step, *words, LR="2")
+    assert ran(step, "sh", "-c", f"{words[2]}; true", LR="1")
+    for change in ({"image": "j"}, {"code": "d"}, {"key": "other"}, {"max_age_seconds": 0}):
+        assert ran({**step, "memoize": {**step["memoize"], **change}}, *words, LR="1")
+    other = [{**step["inputs"][0], "raw": "other data"}]
+    assert ran({**step, "inputs": other}, *words, LR="1")
+    failing = {**step, "memoize": {**step["memoize"], "key": "fails"}}
+    model.unlink()
+    assert said(start(failing, "sh", "-c", "exit 3"))[0] == 3
+    assert said(start(failing, "sh", "-c", "exit 3"))[0] == 3
+
+
 def test_of_a_gang_the_first_node_keeps_what_it_gives(start: Start, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("1")
     step = {"outputs": {"parameters": [{"name": "n", "path": str(tmp_path / "out")}]}}

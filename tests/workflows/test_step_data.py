@@ -187,6 +187,28 @@ def test_an_object_of_the_store_has_its_key_and_no_other_address() -> None:
     assert unused == ["bucket", "endpoint", "mode", "bucket", "endpoint"]
 
 
+def test_an_equal_step_is_known_by_all_that_decides_what_it_gives() -> None:
+    memo = {
+        "key": "{{inputs.parameters.x}}",
+        "maxAge": "1h30m",
+        "cache": {"configMap": {"name": "c"}},
+    }
+    use_again = {**USE, "name": "again", "memoize": memo}
+    use_again["container"] = {"image": "i", "command": ["a"], "env": [{"name": "LR", "value": "1"}]}
+    made = compiled({"name": "a", "template": "again"}, templates=(use_again,))
+    assert data(made, "a")["memoize"] == {
+        "key": '{"configMap": {"name": "c"}} 0',
+        "max_age_seconds": 5400.0,
+        "image": "i",
+        "env": ["LR"],
+    }
+    (job,) = submission(made, "w-1", {}, code="sha256:1").jobs
+    assert json.loads(job.spec.step)["memoize"]["code"] == "sha256:1"
+    memo["maxAge"] = "soon"
+    with pytest.raises(WorkflowError, match="'soon': must be a duration such as 90s or 24h"):
+        compiled({"name": "a", "template": "again"}, templates=(use_again,))
+
+
 def test_the_steps_of_a_loop_by_steps_are_referred_to_as_steps() -> None:
     groups = [
         [{"name": "a", "template": "make"}],
