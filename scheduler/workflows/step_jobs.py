@@ -19,7 +19,7 @@ CONTAINER = (
     *("name", "image", "command", "args", "env", "ports", "resources", "imagePullPolicy"),
     *("workingDir", "volumeMounts"),
 )
-_RUNS_TEXT = re.compile(r"(python|pypy)[0-9.]*|ba?sh|dash|zsh|ksh")  # with -c
+_RUNS_TEXT = re.compile(r"(python|pypy)[0-9.]*|(ba|da|k|z)?sh")  # with -c
 _MEMORY = re.compile(r"([0-9]{1,7})(Mi|Gi|)")
 
 Warn = Callable[[Located, str], None]

@@ -23,7 +23,9 @@ from scheduler.gateway.problems import Problem
 from scheduler.v1 import scheduler_pb2 as pb
 
 STREAMS_MAX = 100
-LOOK_SECONDS = 1.0  # as often as `argo` draws
+LOOK_SECONDS = 1.0  # as often as `argo` draws,
+REST = 8  # but at least so many times as long as a look took
+LOOKS_AT_ONCE = 2
 BEAT_SECONDS = 15.0
 LOGS_AT_ONCE = 8
 LINE_BYTES_MAX = 64 * 1024
@@ -37,6 +39,7 @@ class WorkflowStreams:
     """Belongs to one event loop."""
 
     _open: int = 0
+    _places: asyncio.Semaphore | None = None
 
     async def watch(
         self, calls: WorkflowCalls, labels: Sequence[Requirement], fields: Sequence[Requirement]
@@ -81,7 +84,9 @@ class WorkflowStreams:
         told: dict[str, tuple[Workflow, bytes]] = {}
         beat_at = _now() + BEAT_SECONDS
         while True:
+            began = _now()
             found = await self._found(calls, labels, fields)
+            rest = max(LOOK_SECONDS, REST * (_now() - began))
             news = []
             for workflow in found:
                 encoded = msgspec.json.encode(workflow.record())
@@ -98,7 +103,7 @@ class WorkflowStreams:
             elif _now() > beat_at:
                 beat_at = _now() + BEAT_SECONDS
                 yield _BEAT
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(rest)
 
     async def _found(
         self, calls: WorkflowCalls, labels: Sequence[Requirement], fields: Sequence[Requirement]
@@ -112,7 +117,9 @@ class WorkflowStreams:
                     raise
                 return []
             return [each for each in found if all(one.holds(each.labels()) for one in labels)]
-        return await calls.select(labels, fields, 0)
+        self._places = self._places or asyncio.Semaphore(LOOKS_AT_ONCE)
+        async with self._places:
+            return await calls.select(labels, fields, 0)
 
 
 def _name_in(fields: Sequence[Requirement]) -> str:

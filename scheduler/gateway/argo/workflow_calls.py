@@ -227,6 +227,8 @@ class WorkflowCalls:
 
     async def stop(self, workflow: Workflow) -> None:
         """All but what runs at its end. What waits is cancelled before what it waits for."""
+        if EXIT not in workflow.steps:
+            return await self.terminate(workflow)
         self._check_own(workflow)
         for name in reversed(workflow.in_order()):
             job = workflow.steps[name]

@@ -260,11 +260,13 @@ class Workflow:
         started = job.started_at if job.HasField("started_at") else max([job.submitted_at, *before])
         parent, _, own = step.rpartition(".")
         phase = _PHASES.get(job.state, "Error")
+        if phase == "Omitted" and job.HasField("started_at"):
+            phase = "Skipped"  # by its own condition
         node: Node = {
             "id": self.node_id(step),
             "name": f"{self.name}.{step}",
             "displayName": own,
-            "type": "Skipped" if phase == "Omitted" else "Pod",
+            "type": "Skipped" if job.state == "SKIPPED" else "Pod",
             "templateName": template,
             "templateScope": f"local/{self.name}",
             "phase": phase,

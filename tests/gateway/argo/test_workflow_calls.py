@@ -152,6 +152,16 @@ def test_a_retry_keeps_what_steps_have_given(argo: ArgoServer, tmp_path: Path) -
     assert log.read_text().splitlines() == ["given", "took 42", "took 42"]
 
 
+def test_a_step_whose_own_condition_is_false_is_skipped(argo: ArgoServer) -> None:
+    """What hangs on it is omitted, as Argo calls it, and not drawn by `argo get`."""
+    flip = {"script": {"image": "x", "command": ["sh"], "source": "echo tails"}}
+    on = {"depends": "flip", "when": "{{tasks.flip.outputs.result}} == heads"}
+    tasks = {"flip": {}, "heads": on, "next": {"depends": "heads.Succeeded"}}
+    name = argo.submit(dag(tasks, flip=flip, heads=shell("true"), next=shell("true")))
+    argo.await_phase(name, "Succeeded")
+    assert argo.phases(name) == {"flip": "Succeeded", "heads": "Skipped", "next": "Omitted"}
+
+
 def test_a_suspended_workflow_starts_nothing_until_it_is_resumed(
     argo: ArgoServer, tmp_path: Path
 ) -> None:
