@@ -89,7 +89,7 @@ class WorkflowStreams:
             rest = max(LOOK_SECONDS, REST * (_now() - began))
             news = []
             for workflow in found:
-                encoded = msgspec.json.encode(workflow.record())
+                encoded = await asyncio.to_thread(_encoded, workflow)
                 before = told.get(workflow.id)
                 if before is None or before[1] != encoded:
                     told[workflow.id] = (workflow, encoded)
@@ -250,6 +250,10 @@ class _LogReading:
         line = content.removesuffix(b"\r").decode("utf-8", "replace")
         if self.wanted.grep is None or self.wanted.grep.found_in(line):
             await self.lines.put(_result({"content": line, "podName": self.pod}))
+
+
+def _encoded(workflow: Workflow) -> bytes:
+    return msgspec.json.encode(workflow.record())
 
 
 def _now() -> float:

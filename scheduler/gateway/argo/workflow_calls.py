@@ -140,7 +140,9 @@ class WorkflowCalls:
         project = workflow_view.project_of(self.namespace)
         # The same workflow sent again, even at the same time, is the same jobs.
         identity = derived_id(WORKFLOW, project, name, before[0].id if before else "")
-        request = submission(made, identity, manifest.plain, project, manifest.labels)
+        request = await asyncio.to_thread(
+            submission, made, identity, manifest.plain, project, manifest.labels
+        )
         request.dry_run = dry_run
         reply = await self._submit_many(request)
         if dry_run:

@@ -5,6 +5,7 @@ Namespaces are projects; `default` is none. Errors are gRPC's codes and a messag
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -121,18 +122,18 @@ class ArgoEndpoints:
         found = await calls.select(labels, fields, _limit(query.get("listOptions.limit", "")))
         shown = query.get("fields", "")
         nodes = not shown or shown.startswith("-") or "status.nodes" in shown
-        items = [each.record(nodes) for each in found]
+        items = await asyncio.to_thread(lambda: [each.record(nodes) for each in found])
         return _json({"metadata": {"resourceVersion": "0"}, "items": items})
 
     async def _create(self, request: Request) -> Response:
         calls = await self._calls(request)
-        sent = sent_workflow(await request.body())
+        sent = await asyncio.to_thread(sent_workflow, await request.body())
         return _json((await calls.submit(sent.manifest, sent.dry_run)).record())
 
     async def _lint(self, request: Request) -> Response:
         """All is checked, also by the scheduler. The answer is what was sent."""
         calls = await self._calls(request)
-        sent = sent_workflow(await request.body())
+        sent = await asyncio.to_thread(sent_workflow, await request.body())
         await calls.submit(sent.manifest, dry_run=True)
         return _json(sent.manifest.plain)
 
