@@ -181,7 +181,7 @@ WHOLES = {
     "gateway/test_slow_readers.py": "events and http_connection: readers that take little",
     "gateway/test_tls.py": "certificates, of a gateway and of the daemon that starts one",
     "gateway/test_versions.py": "gateways that are older or newer than the daemon, and two of them",
-    "gateway/argo/test_workflow_kills.py": "a gateway and a daemon, killed while graphs are submitted",
+    "gateway/argo/test_workflow_kills.py": "graphs, while both are killed",
     "gateway/test_kills.py": "gateways and daemons that are killed while pages are open",
     "gateway/influx/test_many_points.py": "select, tagged_series and batches: from minutes",
     "gateway/test_series_kills.py": "a gateway that is killed while it takes what trainings log",

@@ -40,9 +40,11 @@ def test_a_workflow_is_submitted_shown_listed_and_deleted(argo: ArgoServer) -> N
     gone = argo.ask("GET", f"/workflows/lab/{name}")
     assert gone.json()["code"] == 5
     assert argo.ask("GET", "/workflows/lab").json()["items"] == []
-    assert all(
-        job["state"] in ("FINISHED", "CANCELED")
-        for job in argo.daemon.state_of("--label", f"workflow={name}")["jobs"]
+    eventually(
+        lambda: all(
+            job["state"] in ("FINISHED", "CANCELED")
+            for job in argo.daemon.state_of("--label", f"workflow={name}")["jobs"]
+        )
     )
 
 
