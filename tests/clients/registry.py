@@ -27,7 +27,10 @@ from tests.clients.influxd import free_ports
 from tests.support import DEADLINE_SECONDS, eventually
 
 CACHE = Cache("image")
-MANIFEST = "application/vnd.oci.image.manifest.v1+json, */*"
+MANIFEST = (
+    "application/vnd.oci.image.manifest.v1+json, "
+    "application/vnd.docker.distribution.manifest.v2+json, */*"
+)
 USER, PASSWORD = "ada", "swordfish"
 # Of this password, by bcrypt, which docker-registry wants; Python has none of its own any more.
 HASH = "$2b$05$abcdefghijklmnopqrstuupWDwJQeCHYIBQy8WvkVB6ImhZ476YYy"
@@ -193,7 +196,7 @@ class _Index(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def package_index(folder: Path, name: str) -> Iterator[str]:
+def package_index(folder: Path, name: str, host: str = "127.0.0.1") -> Iterator[str]:
     """An index with one package, which asks for the password. Gives its address with it."""
     there = folder / "simple" / name
     there.mkdir(parents=True)
@@ -204,11 +207,11 @@ def package_index(folder: Path, name: str) -> Iterator[str]:
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", "")
     handler = functools.partial(_Index, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = http.server.ThreadingHTTPServer((host, 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://{USER}:{PASSWORD}@127.0.0.1:{server.server_port}/simple"
+        yield f"http://{USER}:{PASSWORD}@{host}:{server.server_port}/simple"
     finally:
         server.shutdown()
         server.server_close()

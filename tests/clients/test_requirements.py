@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.image_building import NAME, required_image
+from cli.image_building import BUILDERS, NAME, required_image
+from tests.clients.dockerd import CLIENT, HOST, dockerd, needs_docker
 from tests.clients.influxd import free_ports
 from tests.clients.registry import (
     PASSWORD,
@@ -72,6 +73,20 @@ class Lab:
     def require(self, *lines: str) -> None:
         (self.folder / "requirements.txt").write_text("".join(f"{line}\n" for line in lines))
 
+    def use(self, builder: str) -> None:
+        """This one alone, with all other programs of the machine."""
+        folder = self.folder / "only" / builder
+        folder.mkdir(parents=True)
+        for place in reversed(os.environ["PATH"].split(os.pathsep)):
+            for program in Path(place).glob("*"):
+                if program.name not in BUILDERS or program.name == builder:
+                    (folder / program.name).unlink(missing_ok=True)
+                    (folder / program.name).symlink_to(program)
+        if builder == "docker":  # the one that belongs to the daemon
+            (folder / "docker").unlink()
+            (folder / "docker").symlink_to(CLIENT)
+        self.environment["PATH"] = str(folder)
+
     def log_in(self) -> None:
         host = f"127.0.0.1:{self.registry.port}"
         auths = json.dumps({"auths": {host: {"auth": login()}}})
@@ -116,15 +131,20 @@ def lab(
         yield made
 
 
-def test_requirements_are_in_the_image_that_the_job_gets(lab: Lab) -> None:
-    lab.require(f"{PACKAGE}==1.0  # of the lab")
+@pytest.mark.parametrize("builder_name", ["buildah", "podman"])
+def test_requirements_are_in_the_image_that_the_job_gets(lab: Lab, builder_name: str) -> None:
+    if not shutil.which(builder_name):
+        pytest.skip(f"needs {builder_name}")
+    lab.use(builder_name)
+    before = lab.registry.tags(NAME)
+    lab.require(f"{PACKAGE}==1.0  # of the lab, with {builder_name}")
     done = lab.run("--requirements", "requirements.txt", "--base_image", BASE)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"[0-9a-f-]{36}\n", done.stdout), "stdout is the job's id alone"
     host = f"127.0.0.1:{lab.registry.port}"
-    (tag,) = lab.registry.tags(NAME)
+    (tag,) = set(lab.registry.tags(NAME)).difference(before)
     assert lab.image(done.stdout) == f"{host}/{NAME}:{tag}"
-    assert f"building {host}/{NAME}:{tag} from {host}/{BASE}" in done.stderr
+    assert f"building {host}/{NAME}:{tag} from {host}/{BASE} with {builder_name}\n" in done.stderr
 
     # The package is there, and neither the password nor the settings with it.
     layers = [gzip.decompress(layer) for layer in lab.registry.layers(NAME, tag)]
@@ -154,7 +174,35 @@ def test_requirements_are_in_the_image_that_the_job_gets(lab: Lab) -> None:
     done = lab.run("--requirements", "requirements.txt", "--base_image", BASE, "--dry_run")
     assert done.returncode == 0, done.stderr
     assert "would be built from" in done.stderr
-    assert (lab.registry.tags(NAME), lab.registry.writes()) == ([tag], writes)
+    assert set(lab.registry.tags(NAME)) == {tag, *before}
+    assert lab.registry.writes() == writes
+
+
+@needs_docker
+def test_docker_builds_and_pushes_as_well(lab: Lab, tmp_path: Path) -> None:
+    folder = tmp_path / "docker"
+    folder.mkdir()
+    before = lab.registry.tags(NAME)
+    with dockerd() as address, package_index(folder, PACKAGE, HOST) as index:
+        (tmp_path / "config/pip/pip.conf").write_text(
+            f"[global]\nindex-url = {index}\ntrusted-host = {HOST}\n"
+        )
+        lab.use("docker")
+        lab.environment |= {"DOCKER_HOST": address, "DOCKER_CONFIG": str(folder)}
+        (folder / "config.json").symlink_to(lab.environment["REGISTRY_AUTH_FILE"])
+        lab.require(f"{PACKAGE}==1.0  # with docker")
+        asks = ("--requirements", "requirements.txt", "--base_image", BASE)
+        done = lab.run(*asks)
+        assert done.returncode == 0, done.stderr
+        (tag,) = set(lab.registry.tags(NAME)).difference(before)
+        host = f"127.0.0.1:{lab.registry.port}"
+        assert f"building {host}/{NAME}:{tag} from {host}/{BASE} with docker\n" in done.stderr
+        layers = [gzip.decompress(layer) for layer in lab.registry.layers(NAME, tag)]
+        assert any(b"answer = 42" in layer for layer in layers)
+        config = json.dumps(lab.registry.config(NAME, tag)).encode()
+        assert not any(PASSWORD.encode() in part for part in (*layers, config))
+        again = lab.run(*asks)
+        assert (again.returncode, "building" in again.stderr) == (0, False)
 
 
 def test_a_build_that_fails_submits_nothing(lab: Lab) -> None:
