@@ -29,6 +29,7 @@ class JobSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     custom_dir: str = ""
     snapshots_dir: str = ""
+    volumes: Sequence[str] = ()  # SRC:DST[:ro]
     max_epochs: int | None = None
     batch_size: int | None = None
     training_set_size: int | None = None
@@ -70,7 +71,7 @@ class JobSpec:
         for name in ("env", "labels"):
             if name in found:
                 found[name] = {str(key): str(value) for key, value in found[name].items()}
-        for name in ("command", "args"):
+        for name in ("command", "args", "volumes"):
             if name in found:
                 found[name] = [str(word) for word in found[name]]
         return {**found, **self.more}

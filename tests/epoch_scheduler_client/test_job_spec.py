@@ -21,11 +21,12 @@ def test_values_reach_the_wire_and_nothing_else_does() -> None:
         env={"LR": "0.1"},
         num_gpus=0,
         priority=0,
+        volumes=["/srv/x:/data:ro"],
         more={"retries": 2},
     ).message()
     assert (list(made.command), made.env[0].value) == (["t", "1"], "0.1")
     assert (made.gpus_min, made.gpus_max, made.HasField("priority")) == (0, 0, True)
-    assert made.retries == 2
+    assert (made.retries, list(made.volumes)) == (2, ["/srv/x:/data:ro"])
 
 
 def test_the_values_of_secrets_are_in_no_document() -> None:

@@ -71,6 +71,10 @@ def test_a_run_is_no_longer_than_its_context_or_the_limit_of_its_job() -> None:
         (pb.JobSpec(prune="asha"), "slurm: --prune needs a scheduler"),
         (pb.JobSpec(code="abc"), "slurm: --code needs a scheduler"),
         (pb.JobSpec(ports=[pb.PortMapping(host=1, container=1)]), "slurm: --port_mapping: Slurm"),
+        (
+            pb.JobSpec(volumes=["/a:/b"]),
+            "slurm: --volume: jobs on Slurm see the paths of their nodes",
+        ),
         (pb.JobSpec(after=[pb.After(job="a")]), "slurm: --after: is not possible there yet"),
     ],
 )
