@@ -53,11 +53,12 @@ class JobExecutor(Executor):
         client: Client,
         spec: JobSpec,
         folder: str | Path | None = None,
-        python: str = sys.executable,
+        python: str | None = None,
     ) -> None:
-        """`python`: the interpreter of the jobs."""
+        """`python`: the jobs' interpreter; None: this one, or the `python3` of their image."""
         label = spec.labels.get("sweep") or f"calls-{uuid.uuid4().hex[:8]}"
-        self._client, self._python, self.label = client, python, label
+        self._client, self.label = client, label
+        self._python = python or ("python3" if spec.image else sys.executable)
         self._spec = replace(spec, labels={**spec.labels, "sweep": label})
         self._folder = Path(folder or FOLDER).expanduser().absolute() / uuid.uuid4().hex
         self._folder.mkdir(parents=True, mode=0o700)

@@ -12,6 +12,7 @@ class EpochSchedulerConf:
     spec: Dict[str, Any] = field(default_factory=dict)  # noqa: UP006
     sweep: str = ""
     detach: bool = False
+    python: str = ""
 
 
 ConfigStore.instance().store(

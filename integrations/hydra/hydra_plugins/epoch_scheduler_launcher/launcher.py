@@ -32,8 +32,9 @@ AGAIN = ("FAILED", "CANCELED")
 
 
 class EpochSchedulerLauncher(Launcher):
-    def __init__(self, spec: DictConfig, sweep: str, detach: bool) -> None:
+    def __init__(self, spec: DictConfig, sweep: str, detach: bool, python: str) -> None:
         self._spec, self._sweep, self._detach = spec, sweep, detach
+        self._python = python or ("python3" if spec.get("image") else sys.executable)
         self._config: DictConfig | None = None
         self._context: HydraContext | None = None
 
@@ -101,7 +102,7 @@ class EpochSchedulerLauncher(Launcher):
         own = [
             each for each in overrides if not each.startswith(("hydra.launcher", "hydra/launcher"))
         ]
-        return [sys.executable, script, *own, f"{DIRECTORY}{_quoted(place)}", f"{KEEPS}={RESULT}"]
+        return [self._python, script, *own, f"{DIRECTORY}{_quoted(place)}", f"{KEEPS}={RESULT}"]
 
     def _sweep_config(self, number: int, overrides: Sequence[str]) -> DictConfig:
         assert self._config is not None
