@@ -32,6 +32,7 @@ from scheduler.v1 import scheduler_pb2 as pb
 TRIALS_MAX = 1000  # the scheduler lists no more
 PARALLEL = 4
 PAUSE_SECONDS = 1.0
+COMPARED_MIN = 10  # until so many trials can be compared, values are random: Optuna's default
 PRUNED = "pruned"  # how the reason of a pruned job begins
 
 
@@ -97,7 +98,12 @@ def _by_optuna(
     space: Space, trials: Sequence[SearchedJob], maximize: bool, seed: int
 ) -> Mapping[str, Value]:
     """What Optuna's TPE sampler proposes after these trials. It is told of all of them each time,
-    in memory: what it knows cannot differ from what happened."""
+    in memory: what it knows cannot differ from what happened.
+
+    As in BOHB (Falkner et al., 2018), trials are compared by their best scores up to the same
+    epoch, the last one that enough of them have come to; those that have not are left out. A job
+    that was pruned early is not known to be bad: it was behind, at an epoch that may tell little.
+    """
     optuna = _optuna()
     within = {
         key: optuna.distributions.CategoricalDistribution(list(of))
@@ -107,32 +113,35 @@ def _by_optuna(
         else optuna.distributions.FloatDistribution(of.low, of.high, log=of.log)
         for key, of in space.items()
     }
-    sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True, multivariate=True)
+    sampler = optuna.samplers.TPESampler(
+        seed=seed, n_startup_trials=COMPARED_MIN, constant_liar=True, multivariate=True
+    )
     direction = "maximize" if maximize else "minimize"
     study = optuna.create_study(sampler=sampler, direction=direction)
-    states = optuna.trial.TrialState
+    states, choose_best = optuna.trial.TrialState, max if maximize else min
+    until = _compared_until(trials)
     for trial in trials:
         known = parsed(trial.values, space)
-        if known is None:
-            continue  # it was chosen from another space
-        best, scores = trial.best, dict(trial.scores)
-        if not trial.ended:
-            state = states.RUNNING
-        elif trial.pruned and scores:
-            state = states.PRUNED
-        else:
-            state = states.COMPLETE if best is not None and not trial.pruned else states.FAIL
+        up_to = [score for epoch, score in trial.scores.items() if epoch <= until]
+        compared = bool(up_to) and max(trial.scores) >= until
+        if known is None or (trial.ended and not compared):
+            continue  # it was chosen from another space, or tells nothing
         study.add_trial(
             optuna.trial.create_trial(
-                state=state,
-                value=best if state is states.COMPLETE else None,
+                state=states.COMPLETE if compared else states.RUNNING,
+                value=choose_best(up_to) if compared else None,
                 params=known,
                 distributions=within,
-                intermediate_values=scores,
             )
         )
     found: Mapping[str, Value] = study.ask(within).params
     return found
+
+
+def _compared_until(trials: Sequence[SearchedJob]) -> int:
+    """The last epoch that enough trials have come to; 0: there is none."""
+    reached = sorted((max(trial.scores, default=0) for trial in trials), reverse=True)
+    return reached[COMPARED_MIN - 1] if len(reached) >= COMPARED_MIN else 0
 
 
 def _optuna() -> Any:
