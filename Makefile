@@ -76,8 +76,8 @@ kube: $(READY)  ## build a Kubernetes cluster in ~/.cache: ten minutes, but only
 test-kube: kube  ## run the tests against a real API server; needs no root
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m 'kube and not node'
 
-test-node: kube  ## run the tests on two real nodes, as root (ROUNDS=20 with foreign pods; 200 take long)
-	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m 'node and not frameworks' -rs
+test-node: kube $(INSTALLED_CLIENTS)/ready  ## run the tests on two real nodes, as root (ROUNDS=20 with foreign pods; 200 take long)
+	CLIENTS=$(INSTALLED_CLIENTS)/bin/python ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m 'node and not frameworks' -rs
 
 # A download of 2.7 GB and 5.8 GB of disk, because PyPI's PyTorch does not start without most of CUDA.
 $(INSTALLED)/ready: requirements/frameworks.lock

@@ -93,7 +93,6 @@ def called(lab: Lab, *words: str | Path, umask: int = -1) -> subprocess.Complete
     )
 
 
-@pytest.mark.clients
 def test_a_multirun_of_hydra_runs_in_pods(lab: Lab) -> None:
     """Pods are another user than the launcher: the folder is for all."""
     clients = Path(os.environ["CLIENTS"])
