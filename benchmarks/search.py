@@ -1,98 +1,135 @@
 """What a search costs that learns and prunes, until it is as good as random trials.
 
-`python -m benchmarks.search --json`, with Optuna installed (`SEARCH_PYTHON=...` names a Python that
-has it).
-The task is shipped with it: search_train.py trains a small network on data of its own; what is
-searched are its learning rate, momentum, weight decay and width. Both searches run on a real
-daemon, with jobs of the same length. The cost is the GPU time of the trials until one is as good
-as the best of the random ones (their mean over all seeds), relative to that of the random ones; the
-median over the seeds. GPU time is counted in epochs: all epochs of the task take equally long, and
-on a machine without GPUs the time of an epoch depends on what runs beside it.
+`SEARCH_PYTHON=PYTHON python -m benchmarks.search --json`: a Python that has Optuna.
+The goal is a loss that half of all random searches of 40 trials reach which train each trial to the
+end. The cost is the GPU time until a trial has reported it, starts included, relative to that of
+the 40 trials; the median over seeds. The tasks are in search_tasks.py: networks that really learn.
+In virtual time (search_trials.py) runs the code of the search, the loop and the rules; some
+searches are repeated on a real daemon, whose jobs train on simulated GPUs, for one second in each
+epoch.
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
 import math
 import os
-import statistics
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import mean, median
 
-from benchmarks.figures import ROOT, options, show
+from benchmarks.figures import ROOT, interval, options, show
+from benchmarks.search_tasks import EPOCHS, TASKS
 from tests.support import Daemon
 
-TASK = Path(__file__).with_name("search_train.py")
-SPACE = (
-    *("--sweep", "lr=1e-5..3.0:log", "--sweep", "momentum=0.0..0.99"),
-    *("--sweep", "decay=1e-6..1e-1:log", "--sweep", "width=2..64:log"),
-)
-PRUNING = ("--prune", "median", "--prune_after", "3")
-
-Jobs = list[dict[str, Any]]  # of a search
+TRAIN = Path(__file__).with_name("search_train.py")
+TRIALS, PARALLEL, FULL = 40, 4, 8
+EPOCH_SECONDS = 1.0
+PYTHON = os.environ.get("SEARCH_PYTHON", sys.executable)
 
 
 def main() -> None:
-    given = options(__doc__, trials=40, epochs=27, parallel=4, seeds=4)
-    randoms, learned = [], []
-    for seed in range(given.seeds):
-        with tempfile.TemporaryDirectory() as folder:
-            daemon = Daemon(Path(folder) / "state", f"{given.parallel}x16384").start()
-            try:
-                randoms.append(_search(daemon, "random", given, seed))
-                learned.append(_search(daemon, "tpe", given, seed, *PRUNING))
-            finally:
-                daemon.end()
-    target = statistics.mean(_best(jobs) for jobs in randoms)
-    whole = given.trials * given.epochs
-    costs = [_epochs_until(jobs, target) / whole for jobs in learned]
-    show(
-        search_cost=round(statistics.median(costs), 3),
-        search_cost_of_each=[round(cost, 3) for cost in costs],
-        random_best=round(target, 4),
-        tpe_best=round(statistics.mean(_best(jobs) for jobs in learned), 4),
-        tpe_whole_cost=round(statistics.mean(map(_epochs, learned)) / whole, 3),
-        seeds=given.seeds,
-        trials=given.trials,
+    given = options(__doc__, seeds=12, real_seeds=5)
+    words = [PYTHON, "-m", "benchmarks.search_trials", f"--seeds={given.seeds}"]
+    done = subprocess.run(
+        [*words, f"--trials={TRIALS}"], env=_environment(), stdout=subprocess.PIPE, text=True
     )
+    if done.returncode != 0:
+        sys.exit("benchmarks.search: the simulation failed: does SEARCH_PYTHON have Optuna?")
+    simulated = json.loads(done.stdout)
+    figures: dict[str, object] = {}
+    for task, methods in simulated["costs"].items():
+        for method, costs in methods.items():
+            figures |= _figure(f"{task}_{method}", costs)
+    figures |= _figure("real", list(_on_a_daemon(given.real_seeds, simulated["goals"]["shipped"])))
+    show(**figures, goals=simulated["goals"], seeds=given.seeds, trials=TRIALS)
 
 
-def _best(jobs: Jobs) -> float:
-    found: float = min(job["best"] for job in jobs if job["best"] is not None)
-    return found
+def _figure(name: str, costs: Sequence[float]) -> Mapping[str, object]:
+    low, high = interval(costs)
+    values = {"": median(costs), "_low": low, "_high": high}
+    rounded = {f"{name}_cost{end}": round(value, 3) for end, value in values.items()}
+    return rounded | {f"{name}_costs": [round(cost, 3) for cost in sorted(costs)]}
 
 
-def _epochs(jobs: Jobs) -> int:
-    return sum(job["epochs_done"] for job in jobs)
+# --- on a real daemon ---------------------------------------------------------------------------
 
 
-def _epochs_until(jobs: Jobs, target: float) -> float:
-    """All epochs of the trials up to the first one that is as good."""
-    for number, job in enumerate(jobs):
-        if job["best"] is not None and job["best"] <= target:
-            return _epochs(jobs[: number + 1])
-    return math.inf
+def _on_a_daemon(seeds: int, goal: float) -> Iterator[float]:
+    with _daemon() as daemon:
+        words = _search(daemon, "random", "full", FULL)
+        subprocess.run(words, env=_environment(daemon), check=True, capture_output=True)
+        whole = TRIALS * mean(until - at for at, until in _spans(daemon, math.inf))
+    for seed in range(seeds):
+        with _daemon() as daemon:
+            yield _cost(daemon, goal, 2 * whole, f"tpe-{seed}") / whole
 
 
-def _search(daemon: Daemon, how: str, given: argparse.Namespace, seed: int, *flags: str) -> Jobs:
-    python = os.environ.get("SEARCH_PYTHON", sys.executable)
-    environment = {**os.environ, "SCHEDULER_SERVER": daemon.address}
-    environment["PYTHONPATH"] = f"{ROOT}:{environment.get('PYTHONPATH', '')}"
-    words = [
-        *(python, "-c", "from cli.run import main; main()", "--search", how, *SPACE, *flags),
-        *("--metric", "val_loss", "--trials", str(given.trials), "--parallel", str(given.parallel)),
-        *("--label", f"sweep={how}-{seed}", "--max_epochs", str(given.epochs), "--output", "json"),
-        *("--estimated_memory", "4000", how, "--", sys.executable, str(TASK)),
-        *("{lr}", "{momentum}", "{decay}", "{width}"),
+@contextlib.contextmanager
+def _daemon() -> Iterator[Daemon]:
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Daemon(Path(folder) / "state", f"{PARALLEL}x16384").start()
+        try:
+            yield daemon
+        finally:
+            daemon.end()
+
+
+def _cost(daemon: Daemon, goal: float, most: float, label: str) -> float:
+    """GPU seconds until a job has reported the goal."""
+    words = _search(daemon, "tpe", label, 1000, "--prune", "asha")
+    with subprocess.Popen(words, env=_environment(daemon), stdout=subprocess.DEVNULL) as driver:
+        try:
+            while driver.poll() is None:
+                time.sleep(0.5)
+                asked = "select min(at) from profiles where score <= ?"
+                reached_at = _asked(daemon, asked, goal)[0][0] or math.inf
+                spent = sum(until - at for at, until in _spans(daemon, reached_at))
+                if reached_at < math.inf or spent > most:
+                    return min(spent, most)
+        finally:
+            driver.kill()
+    raise RuntimeError(f"the search ended with exit code {driver.returncode}")
+
+
+def _search(daemon: Daemon, how: str, label: str, trials: int, *flags: str) -> list[str]:
+    axes = TASKS["shipped"].axes
+    return [
+        *(PYTHON, "-c", "from cli.run import main; main()", "--search", how, *flags),
+        *(word for key, (of,) in axes for word in ("--sweep", f"{key}={of}")),
+        *("--metric", "val_loss", "--trials", str(trials), "--parallel", str(PARALLEL)),
+        *("--label", f"sweep={label}", "--max_epochs", str(EPOCHS), "--disable_gpu_sharing"),
+        # The ids of the jobs follow from the label: here they have no checkpoints from last time.
+        *("--snapshots_dir", str(daemon.state / "snapshots"), "--env", f"PYTHONPATH={ROOT}"),
+        *("--env", f"EPOCH_SECONDS={EPOCH_SECONDS}", label, "--", sys.executable, str(TRAIN)),
+        *(f"--{key}={{{key}}}" for key, _ in axes),
     ]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    jobs: Jobs = json.loads(done.stdout)["jobs"]
-    return jobs
+
+
+def _asked(daemon: Daemon, sql: str, *values: float) -> list[tuple[float | None, ...]]:
+    path = next(daemon.state.glob("*.db"))
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        return db.execute(sql, values).fetchall()
+
+
+def _environment(daemon: Daemon | None = None) -> Mapping[str, str]:
+    paths = f"{ROOT}:{ROOT / 'kubernetesdlprofile'}:{os.environ.get('PYTHONPATH', '')}"
+    threads = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": paths}
+    server = {"SCHEDULER_SERVER": daemon.address} if daemon else {}
+    return {**os.environ, **threads, **server}
+
+
+def _spans(daemon: Daemon, end: float) -> list[tuple[float, float]]:
+    """From when to when each job has had its GPU."""
+    jobs = _asked(daemon, "select started_at, ended_at from jobs where started_at is not null")
+    now = min(end, time.time())
+    return [(at, min(now, until or now)) for at, until in jobs if at is not None and at < now]
 
 
 if __name__ == "__main__":

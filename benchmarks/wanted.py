@@ -49,6 +49,7 @@ class Figure:
 
 PER_CENT, SECONDS, MS, COUNT = "{:.2%}", "{:.3g} s", "{:,.1f} ms", "{:,.0f}"
 PARTS = "{:.2f} %"
+THEIRS = "{:.0%} of theirs"
 SMALL = "python -m benchmarks.decision --gpus 64 --jobs 160 --json"
 LARGE = "python -m benchmarks.decision --gpus 20000 --jobs 50000 --json"
 
@@ -180,11 +181,17 @@ DAEMON = (
     Figure("connect", "others_ms", "another user's call meanwhile, 99th percentile", MS),
     Figure(
         "search",
-        "search_cost",
-        "GPU time of `--search tpe --prune median` until as good as the best of random trials",
-        "{:.0%} of theirs",
+        "shipped_tpe_asha_cost",
+        "GPU time of `--search tpe --prune asha` until as good as 40 random trials",
+        THEIRS,
         most=0.4,
     ),
+    Figure("search", "shipped_random_asha_cost", "the same with `--search random`", THEIRS),
+    Figure("search", "shipped_tpe_cost", "the same with `tpe`, without pruning", THEIRS),
+    Figure("search", "real_cost", "`tpe` and `asha` on a real daemon", THEIRS),
+    Figure("search", "late_tpe_asha_cost", "where early epochs tell little, the same", THEIRS),
+    Figure("search", "late_random_asha_cost", "there with `--search random`", THEIRS),
+    Figure("search", "late_tpe_cost", "there with `tpe`, without pruning", THEIRS),
     Figure("cli", "cpu_ms", "CPU of `scheduler-state`", "{:.0f} ms", most=120),
     Figure("cli", "context_cpu_ms", "the same with 20 contexts", "{:.0f} ms", most=120),
     Figure("cli", "ratio", "the same, as a multiple of `python -c pass`", "{:.1f}"),
