@@ -36,7 +36,8 @@ PYTHON = os.environ.get("SEARCH_PYTHON", sys.executable)
 
 def main() -> None:
     given = options(__doc__, seeds=12, real_seeds=5)
-    words = [PYTHON, "-m", "benchmarks.search_trials", f"--seeds={given.seeds}"]
+    program = "from benchmarks.search_trials import main; main()"
+    words = [PYTHON, "-c", program, f"--seeds={given.seeds}"]
     done = subprocess.run(
         [*words, f"--trials={TRIALS}"], env=_environment(), stdout=subprocess.PIPE, text=True
     )

@@ -75,7 +75,3 @@ def cost(name: str, method: str, seed: int, goal: float, trials: int) -> float:
     label = f"{name}-{method}-{seed}"
     found = searched(asked, label, task.curve, goal, COST_MAX * whole, START_EPOCHS)
     return min(COST_MAX, found.epochs_spent / whole)
-
-
-if __name__ == "__main__":
-    main()
