@@ -21,7 +21,7 @@ function Workflows() {
     <div class="panel"><${Loaded} answer=${answer}>${({ items }) => (items.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="the list of workflows"><table class="wide">
       <thead><tr><th>Name</th><th>User</th><th>Project</th><th>State</th><th class="number">Steps ended</th><th>Submitted</th><th>Took</th><th>Note</th></tr></thead>
       <tbody>${items.map(({ metadata, status }) => html`<tr key=${metadata.uid}>
-        <td><a href="/workflows/${metadata.uid}"><${Text}>${metadata.name}<//></a></td>
+        <td class="jobs"><a href="/workflows/${metadata.uid}"><${Text}>${metadata.name}<//></a></td>
         <td><${Text}>${metadata.labels[`${OURS}creator`]}<//></td>
         <td><${Text}>${metadata.namespace}<//></td>
         <td>${status.phase}</td><td class="number">${status.progress}</td>
@@ -58,7 +58,7 @@ function Steps({ jobs, total }) {
 const List = ({ steps }) => html`<div class="scroll" tabindex="0" role="region" aria-label="the list of steps"><table class="wide">
   <thead><tr><th>Step</th><th>State</th><th class="number">Epochs</th><th>Took</th><th>After</th><th>Note</th></tr></thead>
   <tbody>${steps.map(({ name, job, before }) => html`<tr key=${name}>
-    <td><${JobLink} job=${{ ...job, name }} /></td><td><${State} state=${job.state} /></td>
+    <td class="jobs"><${JobLink} job=${{ ...job, name }} /></td><td><${State} state=${job.state} /></td>
     <td class="number">${job.epochs_done}/${job.max_epochs}</td><td class="nowrap">${ENDED.has(job.state) ? time(job) : ""}</td>
     <td><${Text}>${before.map((each) => printable(each.name) + (WHEN[each.when] ? ` (${WHEN[each.when]})` : "")).join(", ")}<//></td>
     <td><${Text}>${job.state === "FINISHED" ? "" : remark(job)}<//></td></tr>`)}</tbody></table></div>`;
