@@ -97,7 +97,8 @@ def _given(
     volume: Volume, allowed: Sequence[AllowedVolume], storage_claim: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The source of what a job asks for, and what its mount has beside the path."""
-    found = next((each for each in allowed if each.has(volume)), None)
+    fitting = [each for each in allowed if each.has(volume)]
+    found = max(fitting, key=lambda each: len(each.source.root), default=None)
     own = AllowedVolume(VolumeSource("pvc", storage_claim))
     if found is None and storage_claim and own.has(volume):
         found = own  # of the project of the job

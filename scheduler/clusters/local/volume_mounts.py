@@ -52,7 +52,7 @@ def mount(wanted: Wanted) -> None:
             place = _opened(files, path)
             with _as_root():
                 _call(libc, path, MOVE_MOUNT, tree, b"", place, b"", FILE_TO_FILE)
-    libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    code_folder.check(libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0), wanted[0][1])
 
 
 def _opened(files: contextlib.ExitStack, path: str) -> int:

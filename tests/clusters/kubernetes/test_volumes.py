@@ -158,6 +158,12 @@ def test_anything_else_is_refused_with_what_an_admin_can_do(
         given(text, *([allowed] if allowed else []))
 
 
+def test_of_several_that_allow_it_the_innermost_counts() -> None:
+    for order in (("pvc:data:ro", "pvc:data/scratch"), ("pvc:data/scratch", "pvc:data:ro")):
+        assert "readOnly" not in given("data/scratch/x:/d", *order)
+        assert given("data/sets:/d", *order)["readOnly"]
+
+
 def test_the_storage_of_a_project_is_a_volume_too() -> None:
     found = given("storage/out:/out", storage="storage")
     assert found["persistentVolumeClaim"] == {"claimName": "storage"}
