@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         daemon = PilotDaemon(state, folder, _gpus(os.environ))
         files.write("trouble", "")
-        return Pilot(files, daemon, me, _set_up(state, os.environ), idle, margin).run()
+        return Pilot(files, daemon, me, _set_up(state), idle, margin).run()
     except (DaemonError, CommandError) as error:
         files.write("trouble", f"{error}\n")
         say(str(error))
@@ -68,20 +68,21 @@ def _gpus(environ: Mapping[str, str]) -> str:
     return f"nvml:{visible}"
 
 
-def _set_up(state: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def _set_up(state: Path) -> dict[str, str]:
     """The variables that the context's `setup` has changed: each job gets them."""
-    before = dict(
-        word.split("=", 1)
-        for word in (state / "environment").read_text(errors="surrogateescape").split("\0")
-        if "=" in word
-    )
+    before, after = (_variables(state / name) for name in ("before", "after"))
     return {
         name: value
-        for name, value in environ.items()
+        for name, value in after.items()
         if before.get(name) != value
         and name not in RESERVED_ENVIRONMENT | _OF_SHELLS
         and not name.startswith(("SLURM_", "SCHEDULER_"))
     }
+
+
+def _variables(file: Path) -> dict[str, str]:
+    words = file.read_text(errors="replace").split("\0")
+    return {name: value for name, _, value in (word.partition("=") for word in words) if name}
 
 
 # --- which pilot owns the jobs ------------------------------------------------------------------

@@ -27,8 +27,9 @@ rm -f stop
 python=@PYTHON@
 state=$(mktemp -d "${TMPDIR:-/tmp}/epoch-scheduler-$SLURM_JOB_ID-XXXXXX") || exit 1
 trap 'rm -rf "$state"' EXIT
-env -0 > "$state/environment"
+env -0 > "$state/before"
 @SETUP@
+env -0 > "$state/after"
 cd "$1" || exit 1
 pilot= ended= deaths=0
 trap ': > stop' USR1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.clients.sshd import SshServer, needs_sshd
 from tests.clients.test_slurm import ODD_WORDS, TRAIN, is_warned, job, logged, training
 from tests.support import Gate, eventually
 
+ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.clients, needs_slurm, needs_sshd]
 
 
@@ -95,6 +97,54 @@ def test_an_ordinary_user_trains_with_the_machines_python_and_loses_nothing(
     home = Path(f"/home/{ordinary}")
     jobs = home / ".epoch-scheduler/slurm/jobs"
     assert (jobs.stat().st_mode & 0o777, jobs.owner()) == (0o700, ordinary)
+
+
+@pytest.fixture
+def shared_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Ours, where any user may execute it: this one may be in root's home."""
+    with folder_for_all("python-") as folder:
+        (folder / "home").mkdir()
+        # Read-only, so that whoever removes the folder cannot remove what is below.
+        mount = ["mount", "-o", "bind,ro", sys.base_prefix, str(folder / "home")]
+        subprocess.run(mount, check=True)
+        try:
+            program = folder / "home/bin" / f"python3.{sys.version_info[1]}"
+            paths = [
+                str(ROOT / "kubernetesdlprofile"),
+                str(ROOT),
+                *(path for path in sys.path if path.endswith("site-packages")),
+            ]
+            setting = f"PYTHONPATH={':'.join(paths)} LD_LIBRARY_PATH={folder}/home/lib"
+            setting += " SCHEDULER_GPUS=1x16384"
+            (folder / "python").write_text(f'#!/bin/sh\n{setting} exec {program} "$@"\n')
+            (folder / "python").chmod(0o755)
+            yield folder / "python"
+        finally:
+            subprocess.run(["umount", "--lazy", str(folder / "home")], check=True)
+
+
+def test_jobs_of_an_ordinary_user_share_a_gpu_in_a_pilot(
+    afar: SlurmUser, server: SshServer, ordinary: str, shared_python: Path
+) -> None:
+    server.write_config(user=ordinary)
+    afar.configure(pilot="gpus=1 idle=2s", host="login", python=str(shared_python))
+    with folder_for_all("gate-") as folder:
+        gate = Gate(folder / "gate")
+        words = ["--env", f"GATE={gate.path}", "--max_epochs", "3", "--estimated_memory", "6000"]
+        command = ["--", "/usr/bin/python3", str(TRAIN)]
+        ids = [afar.submit(name, *words, *command) for name in ("one", "two")]
+        gate.await_ring()
+        gate.await_ring()
+        afar.says("scheduler-cancel-job", "--graceful", ids[1])
+        gate.open(4)
+        eventually(lambda: job(afar, ids[0])["state"] == "FINISHED")
+        eventually(lambda: job(afar, ids[1])["state"] == "CANCELED")
+        gate.close()
+    assert job(afar, ids[1])["epochs_done"] == 1
+    assert logged(afar, ids[0])[-1] == "epoch 3 done"
+    eventually(lambda: not processes_of(ordinary))
+    files = Path(f"/home/{ordinary}/.epoch-scheduler/slurm/pilots")
+    assert (files.stat().st_mode & 0o777, files.owner()) == (0o700, ordinary)
 
 
 def test_every_argument_arrives_as_it_was_given(afar: SlurmUser) -> None:

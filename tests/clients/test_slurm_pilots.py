@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ from tests.support import Gate, eventually
 
 pytestmark = [pytest.mark.clients, needs_slurm]
 SETUP = "export SCHEDULER_RULES__PLAN_EVERY_SECONDS=0.05"
-PRETENDED = f"{SETUP} SCHEDULER_GPUS=1x16384"
+PRETENDED = f"{SETUP} SCHEDULER_GPUS=1x16384 SET_UP='a b' SET_UP_TOO=1; cd /"
 
 
 def pilot_of(user: SlurmUser, size: str = "gpus=1 idle=4s", setup: str = PRETENDED) -> None:
@@ -281,7 +282,8 @@ def test_a_cluster_without_our_programs_is_one_line_and_keeps_nothing(pilots: Sl
 
 
 def test_what_jobs_are_asked_for_is_done_by_their_pilot(pilots: SlurmUser, gate: Gate) -> None:
-    words = ["--sweep", "seed=1,2", "--env", "SEED={seed}", *train(gate, 1), "--hold"]
+    own = ["--env", "SEED={seed}", "--env", "SET_UP_TOO=2", "--env", "PRINT_ENVIRONMENT=1"]
+    words = ["--sweep", "seed=1,2", *own, *train(gate, 1), "--hold"]
     ids = pilots.submit("grid", *words).split()
     assert [state(pilots, each) for each in ids] == ["HELD", "HELD"]
     assert queue(pilots) == [], "held jobs want no pilot"
@@ -293,6 +295,9 @@ def test_what_jobs_are_asked_for_is_done_by_their_pilot(pilots: SlurmUser, gate:
     eventually(lambda: state(pilots, ids[0]) == "FINISHED")
     eventually(lambda: queue(pilots) == [])
     assert "finished" in pilots.says("scheduler-state", ids[0], "--extended")
+    told = json.loads(logged(pilots, ids[0])[0])
+    assert [told[name] for name in ("SET_UP", "SET_UP_TOO", "SEED")] == ["a b", "2", "1"]
+    assert "SCHEDULER_GPUS" not in told
     pilots.says("scheduler-update-job", ids[1], "--priority", "2")
     assert (state(pilots, ids[1]), job(pilots, ids[1])["priority"]) == ("HELD", 2)
     assert queue(pilots) == []
