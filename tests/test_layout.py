@@ -45,7 +45,7 @@ ELSEWHERE = {
     # What Slurm does is proved with a real one.
     **{
         f"cli/slurm/{each}.py": ("clients/test_slurm.py", "a real Slurm")
-        for each in ("batch_script", "client", "job_array", "log_parts", "submission")
+        for each in ("batch_script", "job_array", "log_parts", "submission")
     },
     **{
         f"cli/slurm/{each}.py": ("clients/test_slurm_pilots.py", "a real Slurm")

@@ -90,14 +90,19 @@ def _refuse(spec: pb.JobSpec) -> None:
     if both and spec.gpus_min != spec.gpus_max:
         raise _refused(
             f"--min_gpus {spec.gpus_min} --max_gpus {spec.gpus_max}: Slurm gives a fixed number"
-            " of GPUs; give --num_gpus"
+            " of GPUs; give --num_gpus, or the context a pilot"
         )
     if spec.HasField("priority") and spec.priority != 1:
         raise _refused(
             f"--priority {spec.priority}: Slurm orders jobs by its own rules; ask for another"
             " qos or partition in the context"
         )
-    for given, flag in ((spec.prune, "--prune"), (spec.code, "--code"), (spec.folders, "--folder")):
+    if spec.prune:
+        raise _refused(
+            "--prune: Slurm does not compare jobs by their metrics; the schedulers of pilots do"
+            " (the context's key pilot)"
+        )
+    for given, flag in ((spec.code, "--code"), (spec.folders, "--folder")):
         if given:
             raise _refused(f"{flag} needs a scheduler, and is not possible on Slurm")
     if spec.volumes:

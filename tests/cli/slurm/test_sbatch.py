@@ -68,7 +68,7 @@ def test_a_run_is_no_longer_than_its_context_or_the_limit_of_its_job() -> None:
         (pb.JobSpec(gpus_min=1, gpus_max=4), "slurm: --min_gpus 1 --max_gpus 4: Slurm gives a fix"),
         (pb.JobSpec(gpus_min=9), "slurm: --num_gpus 9 cannot be divided evenly among 2 nodes"),
         (pb.JobSpec(priority=5), "slurm: --priority 5: Slurm orders jobs by its own rules"),
-        (pb.JobSpec(prune="asha"), "slurm: --prune needs a scheduler"),
+        (pb.JobSpec(prune="asha"), "slurm: --prune: Slurm does not compare jobs"),
         (pb.JobSpec(code="abc"), "slurm: --code needs a scheduler"),
         (pb.JobSpec(ports=[pb.PortMapping(host=1, container=1)]), "slurm: --port_mapping: Slurm"),
         (
