@@ -84,8 +84,8 @@ def document(text: str, parameters: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Dates stay texts, as JSON has them."""
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Dates stay texts, as JSON has them. What is read is known not to be nested too deeply."""
 
 
 _Loader.yaml_implicit_resolvers = {

@@ -91,18 +91,18 @@ class Tasks:
             raise LookupError(f"{words}: there is no such name here")
         if task not in self.graph:
             raise LookupError(f"{words}: there is no task {task!r} here")
-        if self.name and task not in self._behind():
+        if self.name and not self._waits_for(task):
             raise LookupError(f"{words}: {self.name!r} does not wait for {task!r}")
         return self.outputs[task], rest
 
-    def _behind(self) -> set[str]:
-        found, left = set[str](), [*self.graph[self.name]]
-        while left:
-            task = left.pop()
-            if task not in found:
-                found.add(task)
-                left += self.graph[task]
-        return found
+    def _waits_for(self, task: str) -> bool:
+        seen, left = set[str](), [*self.graph[self.name]]
+        while left and task not in seen:
+            each = left.pop()
+            if each not in seen:
+                seen.add(each)
+                left += self.graph[each]
+        return task in seen
 
 
 @dataclass(frozen=True, slots=True)

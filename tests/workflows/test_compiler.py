@@ -223,6 +223,7 @@ spec:
     ("text", "line", "column", "words"),
     [
         ("spec: [", 1, 8, "not valid YAML"),
+        ("[" * 200_000, 1, 1, "is nested too deeply"),
         ("", 1, 1, "is empty"),
         ("a: 1\na: 2", 2, 1, "'a' is given twice"),
         ("a: &a [*a]", 1, 4, "aliases make this too large"),
