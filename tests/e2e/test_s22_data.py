@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import TRAIN, Daemons, Gates, Train
-from tests.support import Daemon
+from tests.support import Daemon, eventually
 
 FLOW = """\
 metadata: {name: data}
@@ -246,3 +246,21 @@ def test_a_step_that_is_preempted_in_the_middle_loses_nothing(
     assert [line for line in told if line.endswith(" done")] == [
         f"epoch {number} done" for number in range(1, 6)
     ]
+
+
+def test_a_step_that_is_submitted_again_takes_what_others_gave(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    daemon, place = daemons("0"), tmp_path / "place"
+    place.mkdir(mode=0o777)
+    place.chmod(0o777)
+    flow = FLOW.replace('"echo loss=', f'"test -e {place}/go || exit 4; echo loss=')
+    done = run(daemon, tmp_path, flow, "-p", f"dir={place}")
+    assert done.returncode == 1
+    failed = daemon.wait_state(report="FAILED")["report"]
+    (place / "go").touch()
+    done = daemon.run("scheduler-resubmit-job", failed.id)
+    assert done.returncode == 0, done.stderr
+    again = done.stdout.strip()
+    eventually(lambda: daemon.state_of(again)["jobs"][0]["state"] == "FINISHED")
+    assert logs(daemon, again) == ["loss=0.25", "best"]

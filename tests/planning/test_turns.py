@@ -35,6 +35,8 @@ def test_every_policy_starts_so_many_and_says_what_the_others_wait_for() -> None
 
 def test_other_jobs_and_other_sweeps_have_their_own_turn() -> None:
     other = replace(SPEC, labels=(("sweep", "t"),))
+    flow = replace(SPEC, labels=(("workflow", "s"), ("workflow-id", "s2")))
+    assert set(later_jobs(view(*[flow] * 3, SPEC), NOW)) == {"j2"}
     free = replace(SPEC, labels=(), parallel=0)
     seen = view(*[SPEC] * 3, other, replace(SPEC, user="bob"), free)
     assert set(later_jobs(seen, NOW)) == {"j2"}
