@@ -126,3 +126,14 @@ def test_a_context_of_type_local_is_for_run_scheduler(tmp_path: Path) -> None:
     )
     assert asked.returncode == 4
     assert "context 'here' is of type local: it has no jobs to ask about" in asked.stderr
+
+
+def test_words_that_begin_with_a_volume_name_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "sets").mkdir()
+    words = ["--num_gpus", "0", "--volume", "./sets:/data", "--volume", "./sets:/data/x:ro", "demo"]
+    done = run(tmp_path, "--local", *words, "--", "echo", "/data/a", "--d=/data/x/b", "/dataset")
+    assert done.stdout == f"{tmp_path}/sets/a --d={tmp_path}/sets/b /dataset\n", done.stderr
+    assert "/data/x:ro: the job can change it" in done.stderr
+    claim = run(tmp_path, "--local", "--num_gpus", "0", "--volume", "sets:/data", "x", "--", "true")
+    assert (claim.returncode, claim.stderr.count("\n")) == (4, 1)
+    assert "write ./sets for a folder" in claim.stderr
