@@ -47,6 +47,15 @@ def test_new_and_deleted_workflows_are_told(argo: ArgoServer) -> None:
     assert told[-1] == ("DELETED", first)
 
 
+def test_a_workflow_that_is_not_there_is_not_watched(argo: ArgoServer) -> None:
+    query = {"listOptions.fieldSelector": "metadata.name=none"}
+    answer = argo.ask("GET", "/workflow-events/default", **query)
+    assert answer.json() == {
+        "code": 5,
+        "message": "workflow 'none' not found in namespace 'default'",
+    }
+
+
 def contents(lines: list[Json]) -> list[str]:
     return [line["content"] for line in lines]
 

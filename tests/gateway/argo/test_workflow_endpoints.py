@@ -8,6 +8,7 @@ import os
 import pytest
 
 from tests.gateway.argo.argo_server import ArgoServer, Json, dag, shell
+from tests.gateway.serving_http import Served
 from tests.support import eventually
 
 TWO = dag({"a": {}, "b": {"dependencies": ["a"]}}, a=shell("echo a"), b=shell("echo b"))
@@ -125,6 +126,20 @@ def test_other_errors_have_argos_form_too(argo: ArgoServer) -> None:
             assert argo.ask(method, path, {} if method != "GET" else None).json()["code"] == code
         wrong = argo.ask("GET", "/workflows/default", **{"listOptions.labelSelector": "=x"})
         assert wrong.json()["message"] == "labelSelector: cannot be read at '=x'"
+
+
+def test_what_the_scheduler_forbids_is_permission_denied(served: Served) -> None:
+    with served.by("mallory") as client:
+        answer = client.post("/api/v1/workflows/lab", json={"workflow": TWO})
+    assert (answer.status_code, answer.json()["code"]) == (403, 7)
+    assert "mallory may run nothing here" in answer.json()["message"]
+
+
+def test_the_token_of_a_job_submits_nothing(served: Served) -> None:
+    job = served.daemon.running("one", user="ada")
+    with served.gateway.client(job.token) as client:
+        answer = client.post("/api/v1/workflows/lab", json={"workflow": TWO})
+    assert (answer.status_code, answer.json()["code"]) in [(401, 16), (403, 7)]
 
 
 def test_a_token_may_be_the_password_of_the_address(argo: ArgoServer) -> None:
