@@ -175,8 +175,6 @@ class Pilot:
             if self._terminated:  # by Slurm: how jobs end now says nothing about them
                 self._daemon.stop()
                 return TERMINATED
-            if self._files.owner()[1] != self._me:
-                return self._end_all("the jobs are another pilot's")
             if os.getppid() != self._parent:  # Slurm ends the job, but perhaps not its processes
                 return self._end_all("its script has ended")
             if not self._daemon.is_alive():
@@ -184,7 +182,12 @@ class Pilot:
                 self._client = self._daemon.start()
             began_at = time.monotonic()
             try:
+                if self._files.owner()[1] not in ("", self._me):
+                    return self._end_all("the jobs are another pilot's")
                 code = self._turn()
+            except OSError as error:  # the shared file system; trainings may not need it now
+                say(f"{error.filename}: {error.strerror}")
+                code = None
             except CallError as error:
                 if error.exit_code != 3:
                     raise
@@ -411,8 +414,14 @@ class Pilot:
     def _end(self, jobs: Sequence[pb.Job]) -> int:
         self._stop()
         self._daemon.end_all()  # what did not stop in time repeats its epoch
-        left = any(not job.HasField("ended_at") and job.state != "HELD" for job in jobs)
-        return AGAIN if left or self._paused or any(self._files.requests()) else DONE
+        left = [job for job in jobs if not job.HasField("ended_at")]
+        if any(job.state != "HELD" or job.id in self._paused for job in left):
+            return AGAIN
+        self._files.write("closed", self._me)  # who submits now sees this, or is seen here
+        if any(self._files.requests()):
+            self._files.write("closed", "")
+            return AGAIN
+        return DONE
 
     def _end_if_idle(self, jobs: Sequence[pb.Job]) -> int | None:
         now = time.monotonic()

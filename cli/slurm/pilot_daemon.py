@@ -55,6 +55,8 @@ class PilotDaemon:
             if not (self._state / name).is_symlink():
                 (self._state / name).symlink_to(self._shared / name)
         self._restore()
+        if self._log.exists():
+            self._log.replace(self._log.with_suffix(".log.1"))
         with self._log.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 [

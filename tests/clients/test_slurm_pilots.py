@@ -99,6 +99,25 @@ def test_when_its_time_ends_jobs_stop_at_their_epoch_and_the_next_pilot_goes_on(
         ]
 
 
+def test_a_pilot_whose_last_job_ends_as_it_stops_does_not_come_back(
+    pilots: SlurmUser, gate: Gate
+) -> None:
+    job_id = pilots.submit("one", *train(gate, epochs=1))
+    gate.await_ring()
+    (number,) = queue(pilots, "%i")
+
+    def is_warned() -> bool:
+        """A script that has only just begun hears nothing."""
+        pilots.cluster.run("scancel", "--batch", "--signal=USR1", number)
+        return "stop at the end of their epoch" in (folder(pilots) / "pilot.log").read_text()
+
+    eventually(is_warned)
+    gate.open()
+    eventually(lambda: state(pilots, job_id) == "FINISHED")
+    eventually(lambda: queue(pilots) == [])
+    assert (folder(pilots) / "pilot.log").read_text().count("has the jobs") == 1
+
+
 def program(user: SlurmUser) -> int:
     """The pilot's process."""
     wanted = [b"-m", b"cli.slurm.pilot", str(folder(user)).encode()]
