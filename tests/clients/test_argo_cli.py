@@ -58,6 +58,11 @@ spec:
   - name: t
     container: {image: x, command: [sleep, "1000"]}
 """
+# By the compiler, or by the scheduler: a claim of Kubernetes is nothing on this machine.
+REFUSED = (
+    r"code = InvalidArgument desc = line \d+, column \d+: "
+    r"|code = FailedPrecondition desc = job '[a-z-]+': --volume "
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -195,6 +200,6 @@ def test_each_of_argos_own_examples_is_accepted_or_refused_in_one_line(person: P
         if code == 0:
             accepted.append(path.stem)
         else:
-            assert re.search(r"code = InvalidArgument desc = line \d+, column \d+: ", said), said
+            assert re.search(REFUSED, said), said
     print(f"{len(accepted)} of {len(examples)} are accepted")
     assert {"dag-diamond", "dag-nested", "loops", "steps", "retry-container"} <= set(accepted)
