@@ -135,8 +135,10 @@ ELSEWHERE = {
     "simulator/lives/fairness.py": ("lives/mutants.py", "checker"),
     "scheduler/workflows/depends.py": ("workflows/test_compiler.py", "against an oracle"),
     "scheduler/workflows/document.py": ("workflows/test_compiler.py", "its errors' places"),
+    "scheduler/workflows/loops.py": ("workflows/test_compiler.py", "what steps become"),
     "scheduler/workflows/step_jobs.py": ("workflows/test_compiler.py", "what steps become"),
     "scheduler/workflows/step_volumes.py": ("workflows/test_compiler.py", "what steps become"),
+    "scheduler/workflows/tasks.py": ("workflows/test_compiler.py", "against an oracle"),
     "scheduler/step_wrapper/s3_store.py": ("clients/test_workflow_store.py", "a real S3 server"),
     "scheduler/step_wrapper/wrapped_command.py": (
         "clusters/test_step_wrapping.py",

@@ -8,12 +8,8 @@ is an error with its line, never silence.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from graphlib import CycleError, TopologicalSorter
-from typing import Any
 
 from scheduler.step_wrapper.expression import TAG, ExpressionError, holds
 from scheduler.workflows import step_data, step_volumes
@@ -28,9 +24,11 @@ from scheduler.workflows.depends import (
     ways,
 )
 from scheduler.workflows.document import Located, WorkflowError, read
+from scheduler.workflows.loops import LOOPS, rounds_of
 from scheduler.workflows.scope import NOTHING, RESULT, Later, Outputs, Scope, Tasks
 from scheduler.workflows.step_data import Arguments, check_enum, first, items
-from scheduler.workflows.step_jobs import StepJob, step_job
+from scheduler.workflows.step_jobs import StepJob, step_job, with_data
+from scheduler.workflows.tasks import TASK, in_groups, in_order, may_fail, tasks_named_in
 
 STEPS_MAX = 10_000
 DEPTH_MAX = 20  # of templates in templates
@@ -42,12 +40,9 @@ SPEC = (
 KINDS = ("container", "script", "dag", "steps")
 OF_CONTAINERS = ("retryStrategy", "activeDeadlineSeconds", "metadata", "memoize")
 TEMPLATE = ("name", "inputs", "outputs", *KINDS, *OF_CONTAINERS)
-LOOPS = ("withItems", "withParam", "withSequence")
-TASK = ("name", "template", "arguments", "dependencies", "depends", "when", *LOOPS)
 NOWHERE = "\0"  # in place of the start, where nothing runs
 EXIT = "onExit"  # the name of the step
 AFTER_MAX = 1000  # conditions of a job, as the scheduler takes them
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _WHEN = {
     frozenset({SUCCEEDED}): "succeeded",
     frozenset({FAILED}): "failed",
@@ -276,7 +271,7 @@ class _Compiler:
         filled = scope.filled(replace(template, value=inner))
         brought = [{**of, "path": scope.filled(at.mapping()["path"]).text()} for at, of in wanted]
         job = step_job(full, filled, place.after, self.volumes, self._warn)
-        self.steps[full] = _with_data(job, filled, brought, place.whens, self.later)
+        self.steps[full] = with_data(job, filled, brought, place.whens, self.later)
         return _CompiledTask(
             (full,),
             place.after,
@@ -302,16 +297,16 @@ class _Compiler:
         has = template.mapping()
         if "dag" in has:
             kind, tasks = "tasks", items(has["dag"].fields("tasks", "failFast"), "tasks")
-            behind = _order(tasks)
+            behind = in_order(tasks)
         else:
             groups = [list(group.items()) for group in has["steps"].items()]
             kind, tasks = "steps", tuple(task for group in groups for task in group)
-            behind = _by_group(groups)
+            behind = in_groups(groups)
         by_name = {task.mapping()["name"].text(): task for task in tasks}
         done: dict[str, _CompiledTask] = {}
         known: dict[str, TaskEnds] = {}
         outputs: dict[str, Outputs] = {}
-        graph = {name: _named(expression) for name, expression in behind.items()}
+        graph = {name: tasks_named_in(expression) for name, expression in behind.items()}
         head, _, rest = place.start.partition(".")
         if head and head not in graph:
             raise _no_start(head, template)
@@ -374,7 +369,7 @@ class _Compiler:
             return _CompiledTask((), (), omitted=True, outputs=nothing)
         own = replace(place, after=tuple(dict.fromkeys((*place.after, *conditions))))
         made = self._rounds(has, full, own, scope, workflow, depth)
-        continues = _continues(has)
+        continues = may_fail(has)
         if not made:
             nothing = self._nothing(has["template"], name)
             return _CompiledTask((), own.after, continues=continues, outputs=nothing)
@@ -408,7 +403,7 @@ class _Compiler:
         depth: int,
     ) -> list[_CompiledTask]:
         made: list[_CompiledTask] = []
-        for number, item in enumerate(_items(has, scope)):
+        for number, item in enumerate(rounds_of(has, scope)):
             here = scope.with_names(item)
             name = f"{full}-{number}" if item else full
             inner = place
@@ -476,159 +471,6 @@ def _with_defaults(template: Located, defaults: Located) -> Located:
         elif name in own and isinstance(entry.value, Mapping):
             fields[name] = _with_defaults(own[name], entry)
     return replace(template, value=fields)
-
-
-def _with_data(
-    job: StepJob,
-    template: Located,
-    brought: Sequence[Mapping[str, Any]],
-    whens: Sequence[str],
-    later: Later,
-) -> StepJob:
-    data: dict[str, Any] = dict(job.data)
-    if whens:
-        data["when"] = list(whens)
-    if brought:
-        data["inputs"] = list(brought)
-    if "memoize" in template.mapping():
-        data["memoize"] = {
-            **step_data.memoized(template.mapping()["memoize"]),
-            "image": job.image,
-            "env": [name for name, _ in job.env],
-        }
-    if kept := step_data.stored(template):
-        data["outputs"] = kept
-    texts = (json.dumps(data, ensure_ascii=False), *job.command, *(word for _, word in job.env))
-    if values := later.used(texts):
-        data["values"] = values
-    return replace(job, data=data) if data else job
-
-
-# --- parts of a task ------------------------------------------------------------------------------
-
-
-def _name(task: Located) -> str:
-    has = task.fields(*TASK, "continueOn")
-    if "name" not in has or not has["name"].text():
-        raise task.error("name is missing")
-    name = has["name"].text()
-    if not _NAME.fullmatch(name):
-        raise has["name"].error(f"{name!r}: must have only letters, digits, '-' and '_'")
-    return name
-
-
-def _order(tasks: Sequence[Located]) -> dict[str, str]:
-    """The expression of each task, behind those of the tasks that it names."""
-    found: dict[str, str] = {}
-    graph: dict[str, list[str]] = {}
-    by_name = {}
-    for task in tasks:
-        has, name = task.mapping(), _name(task)
-        if name in found:
-            raise task.error(f"there are two tasks {name!r}")
-        if "depends" in has and "dependencies" in has:
-            raise task.error("has both depends and dependencies")
-        found[name] = has["depends"].text() if "depends" in has else ""
-        if "dependencies" in has:
-            found[name] = " && ".join(each.text() for each in has["dependencies"].items())
-        by_name[name] = task
-    for name, expression in found.items():
-        graph[name] = _named(expression)
-        for other in graph[name]:
-            if other not in found:
-                at = by_name[name].mapping()
-                raise at.get("depends", at.get("dependencies", by_name[name])).error(
-                    f"there is no task {other!r}"
-                )
-    try:
-        return {name: found[name] for name in TopologicalSorter(graph).static_order()}
-    except CycleError as error:
-        names = list(reversed(error.args[1]))
-        words = " -> ".join(names)
-        raise by_name[names[0]].error(f"tasks wait for each other: {words}") from None
-
-
-def _named(expression: str) -> list[str]:
-    """The tasks in what a task depends on."""
-    words = re.sub(r"&&|\|\||[()!]", " ", expression).split()
-    return [word.partition(".")[0] for word in words]
-
-
-def _by_group(groups: Sequence[Sequence[Located]]) -> dict[str, str]:
-    """Steps follow all of the group before; an empty group changes nothing."""
-    found: dict[str, str] = {}
-    before = ""
-    for group in groups:
-        for step in group:
-            name = _name(step)
-            if name in found:
-                raise step.error(f"there are two steps {name!r}")
-            for field_name in ("depends", "dependencies"):
-                if field_name in step.mapping():
-                    raise step.mapping()[field_name].error("belongs to tasks of a dag")
-            found[name] = before
-        before = " && ".join(map(_name, group)) or before
-    return found
-
-
-def _continues(has: Mapping[str, Located]) -> bool:
-    if "continueOn" not in has:
-        return False
-    known = has["continueOn"].fields("failed", "error")
-    return any(each.flag() for each in known.values())
-
-
-def _items(has: Mapping[str, Located], scope: Scope) -> Iterator[dict[str, str]]:
-    kinds = [each for each in LOOPS if each in has]
-    if not kinds:
-        yield {}
-        return
-    if len(kinds) > 1:
-        raise has[kinds[1]].error(f"there is {kinds[0]}, too")
-    filled = scope.filled(has[kinds[0]])
-    values: Iterable[Any]
-    match kinds[0]:
-        case "withItems":
-            values = [item.plain() for item in filled.items()]
-        case "withParam":
-            values = _values(filled)
-        case _:
-            values = _sequence(filled)
-    for value in values:
-        text = value if isinstance(value, str) else json.dumps(value)
-        found = {"item": text}
-        for key, each in value.items() if isinstance(value, dict) else ():
-            found[f"item.{key}"] = each if isinstance(each, str) else json.dumps(each)
-        yield found
-
-
-def _values(entry: Located) -> list[Any]:
-    if TAG.search(entry.text()):
-        raise entry.error("is known only when a step has run: how many steps there are is not")
-    try:
-        found = json.loads(entry.text())
-    except ValueError:
-        found = None
-    if not isinstance(found, list):
-        raise entry.error(f"{entry.text()[:60]!r}: must be a list as JSON")
-    return found
-
-
-def _sequence(entry: Located) -> list[str]:
-    has = entry.fields("count", "start", "end", "format")
-    numbers = {name: has[name].whole() for name in ("count", "start", "end") if name in has}
-    if ("count" in has) == ("end" in has):
-        raise entry.error("must have count or end")
-    first = numbers.get("start", 0)
-    last = numbers.get("end", first + numbers.get("count", 0) - 1)
-    if abs(last - first) > STEPS_MAX:
-        raise entry.error(f"has more than {STEPS_MAX} items")
-    step = 1 if last >= first or "count" in has else -1
-    form = has["format"].text() if "format" in has else "%d"
-    try:
-        return [form % number for number in range(first, last + step, step)]
-    except (TypeError, ValueError):
-        raise has["format"].error(f"{form!r}: is not a format of a number, such as %02d") from None
 
 
 def _is_wanted(when: Located) -> bool:

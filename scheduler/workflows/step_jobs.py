@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scheduler.workflows import step_volumes
+from scheduler.workflows import step_data, step_volumes
 from scheduler.workflows.document import Located
+from scheduler.workflows.scope import Later
 from scheduler.workflows.step_data import items
 
 GPUS = "nvidia.com/gpu"
@@ -158,3 +160,29 @@ def _retries(entry: Located, warn: Warn) -> int:
         warn(entry, "has no limit: it is retried once")
         return 1
     return has["limit"].whole()
+
+
+def with_data(
+    job: StepJob,
+    template: Located,
+    brought: Sequence[Mapping[str, Any]],
+    whens: Sequence[str],
+    later: Later,
+) -> StepJob:
+    data: dict[str, Any] = dict(job.data)
+    if whens:
+        data["when"] = list(whens)
+    if brought:
+        data["inputs"] = list(brought)
+    if "memoize" in template.mapping():
+        data["memoize"] = {
+            **step_data.memoized(template.mapping()["memoize"]),
+            "image": job.image,
+            "env": [name for name, _ in job.env],
+        }
+    if kept := step_data.stored(template):
+        data["outputs"] = kept
+    texts = (json.dumps(data, ensure_ascii=False), *job.command, *(word for _, word in job.env))
+    if values := later.used(texts):
+        data["values"] = values
+    return replace(job, data=data) if data else job

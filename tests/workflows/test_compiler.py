@@ -318,6 +318,7 @@ def test_a_loop_has_its_items_from_a_parameter_or_a_sequence() -> None:
         ({"withParam": "[]", "withItems": []}, "there is withItems, too"),
         ({"withSequence": {"count": 1, "end": 2}}, "must have count or end"),
         ({"withSequence": {"count": 1, "format": "%s%s"}}, "is not a format of a number"),
+        ({"withSequence": {"count": 1, "format": "%999999999d"}}, "is not a format of a number"),
         ({"withSequence": {"end": 10**8}}, "has more than 10000 items"),
     ):
         with pytest.raises(WorkflowError, match=words):
