@@ -271,6 +271,7 @@ def _spoil(message: Any, chance: random.Random) -> None:
     field = chance.choice(message.DESCRIPTOR.fields)
     hostile: dict[int, list[Any]] = {
         field.TYPE_STRING: ["", "\n", "\0", "\x1b[2J", "x" * 100_000, "‮", "../..", "%s%n", "'"],
+        field.TYPE_BYTES: [b"", b"\0", b"x\x9c", b"\xff" * 100_000],
         field.TYPE_INT32: [-(2**31), -1, 0, 2**31 - 1],
         field.TYPE_DOUBLE: [float("nan"), float("inf"), float("-inf"), -1.0, 1e308, 5e-324],
         field.TYPE_BOOL: [True, False],

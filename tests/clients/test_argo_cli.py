@@ -122,10 +122,11 @@ def test_a_workflow_is_watched_read_and_retried(person: Person) -> None:
     )
 
     tree = [re.sub(r"  \d+s", "", line) for line in person.tree(name)]
-    assert tree == [
+    # argo sorts by moments of whole seconds.
+    assert [tree[0], *sorted(tree[1:4]), *tree[4:]] == [
         f"✖ {name}  main",
-        f"├─✔ a  say  {name}-a",
         "├─○ d  it was not to run",
+        f"├─✔ a  say  {name}-a",
         f"├─✖ b  maybe  {name}-b  exit code 1",
         "└─✔ inner  inner",
         f"├─✔ first  say  {name}-inner.first",
@@ -133,7 +134,8 @@ def test_a_workflow_is_watched_read_and_retried(person: Person) -> None:
         f"└─✔ right  say  {name}-inner.right",
     ]
     logs = person.argo("logs", "-f", "@latest").splitlines()
-    assert logs[:3] == [f"{name}-a: hi", f"{name}-a: bye", f"{name}-b: trying"]
+    assert [line for line in logs if "-a: " in line] == [f"{name}-a: hi", f"{name}-a: bye"]
+    assert f"{name}-b: trying" in logs
     assert len(logs) == 9
     assert person.argo("logs", name, f"{name}-inner.left", "--grep", "^b").split() == [
         f"{name}-inner.left:",

@@ -14,6 +14,7 @@ from simulator.lives.faults import (
     Faults,
     draw_faults,
     with_gpu_faults,
+    with_gpus_to_be_left,
     with_refusals,
 )
 
@@ -33,7 +34,7 @@ def test_some_lives_have_no_fault_and_no_fault_is_in_all_of_them() -> None:
     assert asdict(NO_FAULTS) in lives
     kinds = {name for life in lives for name, value in life.items() if value}
     later = {"launch_refused", "gpu_lost_every_seconds", "foreign_use_every_seconds"}
-    later |= {"memory_grows", "process_left"}
+    later |= {"memory_grows", "process_left", "gpu_to_be_left_every_seconds"}
     assert kinds == {field.name for field in fields(Faults)} - later
     for name in kinds - {"removal_seconds_max"}:
         assert any(not life[name] for life in lives), f"{name} is in every life"
@@ -52,7 +53,7 @@ def test_few_policies_are_unreliable_and_the_others_are_honest() -> None:
     assert len(SEEDS) / 2 < honest < len(SEEDS)
 
 
-@pytest.mark.parametrize("more", [with_gpu_faults, with_refusals])
+@pytest.mark.parametrize("more", [with_gpu_faults, with_refusals, with_gpus_to_be_left])
 def test_what_came_later_is_by_a_chance_of_its_own_and_changes_nothing_else(
     more: Callable[[Faults, random.Random], Faults],
 ) -> None:
