@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -228,8 +229,18 @@ class SlurmCluster:
         self._spawn(name, "slurmd", "-D", "-N", name)
 
     def kill(self, name: str) -> None:
-        """As a power cut would: `slurmctld`, or a node's slurmd."""
+        """As a power cut would: `slurmctld`, or a node's slurmd. A controller that has not saved a
+        job forgets it, gives its number to another one, and Slurm then takes the node out of use;
+        so this one has saved the jobs that run."""
+        if name == "slurmctld":
+            eventually(self._has_saved)
         self._processes.pop(name).kill()
+
+    def _has_saved(self) -> bool:
+        moments = self.run("squeue", "-h", "-t", "all", "-o", "%S").split()
+        state = self.folder / "state/job_state"
+        began = [datetime.fromisoformat(text).timestamp() for text in moments if text != "N/A"]
+        return state.exists() and state.stat().st_mtime > max(began, default=0.0) + 1.0
 
     def pid(self, name: str) -> int:
         return self._processes[name].pid
