@@ -88,24 +88,23 @@ def excesses(view: View) -> Iterator[Excess]:
 
 
 def _leave_what_is_lost(draft: Draft) -> None:
-    if not any(gpu.lost for node in draft.nodes for gpu in node.gpus):
-        return
-    for job in draft.jobs.values():
-        if job.run and (why := lost_gpu(job.run, draft.nodes)):
+    nodes = [node for node in draft.nodes if any(gpu.lost for gpu in node.gpus)]
+    for job in draft.jobs.values() if nodes else ():
+        if job.run and (why := lost_gpu(job.run, nodes)):
             draft.put(_ended_at_once(job, why, draft))
 
 
 def _leave_in_time(draft: Draft) -> None:
-    nodes = {node.name: node.leave for node in draft.nodes if node.leave}
-    if not nodes and not any(gpu.leave for node in draft.nodes for gpu in node.gpus):
-        return
-    for job in draft.jobs.values():
+    why = {
+        node.name: f"{node.name} is to be left: {node.leave}" for node in draft.nodes if node.leave
+    }
+    bad = [node for node in draft.nodes if any(gpu.leave for gpu in node.gpus)]
+    for job in draft.jobs.values() if why or bad else ():
         if not (job.run and may_stop(job.run)):
             continue
-        there = sorted({share.node for share in job.run.shares} & nodes.keys())
-        why = f"{there[0]} is to be left: {nodes[there[0]]}" if there else ""
-        if why := why or bad_gpu(job.run, draft.nodes):
-            draft.put(replace(job, run=asked_to_stop(job, why, draft.now, draft.rules)))
+        there = sorted({share.node for share in job.run.shares} & why.keys())
+        if reason := why[there[0]] if there else bad_gpu(job.run, bad):
+            draft.put(replace(job, run=asked_to_stop(job, reason, draft.now, draft.rules)))
 
 
 def _end_silent_runs(draft: Draft) -> None:

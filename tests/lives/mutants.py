@@ -173,8 +173,8 @@ MUTANTS = (
     mutant(
         "a run stays on a GPU that needs a reset",
         WATCHDOG,
-        "if why := why or bad_gpu(job.run, draft.nodes):",
-        "if why:",
+        "if reason := why[there[0]] if there else bad_gpu(job.run, bad):",
+        "if reason := why[there[0]] if there else '':",
     ),
     mutant(
         "what fails on a GPU that needs a reset has itself failed",
