@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from shlex import join, quote
 
 from cli.client import CallError
-from cli.command import CommandError
 from cli.slurm import sbatch, submission
 from cli.slurm.job_folder import job_document
 from cli.slurm.shell import ANSWER_SECONDS, LOST, Shell, refusal
-from cli.slurm.slurm_settings import REFUSED, SlurmSettings
+from cli.slurm.slurm_settings import SlurmSettings, refused
 from cli.slurm.submission import ReadySubmission
 from scheduler.api import wire
 from scheduler.v1 import scheduler_pb2 as pb
@@ -92,10 +91,9 @@ def _flags(ready: Sequence[ReadySubmission]) -> list[str]:
     """All jobs of an array ask Slurm for the same."""
     asked = {tuple(sbatch.alike(each.flags)) for each in ready}
     if len(asked) > 1:
-        raise CommandError(
-            "slurm: jobs that are submitted at once have to ask for the same GPUs and the same"
-            " time: submit the others by themselves",
-            REFUSED,
+        raise refused(
+            "jobs that are submitted at once have to ask for the same GPUs and the same time:"
+            " submit the others by themselves"
         )
     (alike,), first = asked, ready[0].request
     parallel = f"%{first.spec.parallel}" if first.spec.parallel else ""

@@ -17,7 +17,7 @@ from cli.slurm.job_folder import job_document
 from cli.slurm.pilot_folder import PARTS, Request, ids_of, request_document
 from cli.slurm.pilot_script import pilot_script
 from cli.slurm.shell import ANSWER_SECONDS, LOST, Shell, base, refusal
-from cli.slurm.slurm_settings import REFUSED, SlurmSettings, minutes, read_pilot
+from cli.slurm.slurm_settings import SlurmSettings, minutes, read_pilot, refused
 from cli.slurm.submission import ClusterFolder
 from scheduler.api import wire
 from scheduler.clusters import environment
@@ -65,9 +65,6 @@ fi
 rm -f ../../queue *.$$
 """
 _WITHDRAW = "cd {base}/jobs && rm -rf {pilot}/inbox/{id} {live} {jobs}"
-_ASK = """
-cd {base}/jobs/{pilot}/calls && printf %s {document} > .{name} && mv .{name} {name}
-"""
 
 
 def submit(
@@ -78,7 +75,7 @@ def submit(
     _complete(request.spec, request.spec, settings, place)
     if not request.dry_run:
         _submit(request, {request.job_id: request.spec}, settings, shell, place, pauses)
-    return _notes(request.spec)
+    return sbatch.image_notes(request.spec)
 
 
 def submit_many(
@@ -91,7 +88,7 @@ def submit_many(
         _complete(spec, target, settings, place)
     if not request.dry_run:
         _submit(request, specs, settings, shell, place, pauses)
-    notes = _notes(next(iter(specs.values())))
+    notes = sbatch.image_notes(next(iter(specs.values())))
     return pb.SubmitManyReply(accepted=len(specs), notes=notes)
 
 
@@ -108,14 +105,13 @@ def _complete(
     submission.checked(spec, place.user)
     size = read_pilot(settings.pilot).asked
     if spec.gpus_min > (size.gpus or 0):
-        raise _refused(
+        raise refused(
             f"{spec.name} asks for {spec.gpus_min} GPUs, and a pilot has {size.gpus}: ask for"
             " fewer, or set more in the context's pilot"
         )
     if spec.code or spec.folders:
-        raise _refused("--code needs a scheduler, and is not possible in pilots yet")
-    if spec.ports:
-        raise _refused("--port_mapping: Slurm does not map ports; processes bind the node's own")
+        raise refused("--code needs a scheduler, and is not possible in pilots yet")
+    sbatch.refuse_ports(spec)
     if not spec.snapshots_dir:
         target.snapshots_dir = f"{place.path.rpartition('/')[0]}/snapshots"
 
@@ -180,7 +176,7 @@ def start(
             return
         code, _, why = said.partition(" ")
         if code == "python":
-            raise _refused(
+            raise refused(
                 f"pilots need epoch-scheduler on the cluster, and {settings.python} there has"
                 f" none ({why.strip()}): install it, and set slurm.python to its Python"
             )
@@ -215,9 +211,7 @@ def _script(settings: SlurmSettings) -> str:
 
 
 def _warning(settings: SlurmSettings) -> int:
-    seconds = read_pilot(settings.pilot).asked.seconds
-    most = minutes(seconds) * 30 if seconds else settings.warning_seconds
-    return min(settings.warning_seconds, most)
+    return sbatch.warning_within(read_pilot(settings.pilot).asked.seconds, settings)
 
 
 def _flags(settings: SlurmSettings) -> list[str]:
@@ -238,15 +232,3 @@ def _flags(settings: SlurmSettings) -> list[str]:
         *([f"--mem={asked.memory_mib}M"] if asked.memory_mib else []),
         *split(settings.flags),
     ]
-
-
-def _notes(spec: pb.JobSpec) -> list[str]:
-    return (
-        [f"image {spec.image} is not used: Slurm runs the command directly on a node"]
-        if spec.image
-        else []
-    )
-
-
-def _refused(what: str) -> CommandError:
-    return CommandError(f"slurm: {what}", REFUSED)

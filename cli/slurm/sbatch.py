@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from shlex import split
 
-from cli.command import CommandError
-from cli.slurm.slurm_settings import REFUSED, Resources, SlurmSettings, minutes, read_resources
+from cli.slurm.slurm_settings import (
+    Resources,
+    SlurmSettings,
+    minutes,
+    read_resources,
+    refused,
+)
 from scheduler.v1 import scheduler_pb2 as pb
 
 COMMENT = "epoch-scheduler:"  # then the job's id
@@ -43,8 +48,12 @@ def alike(flags: Iterable[str]) -> list[str]:
 
 
 def warning_seconds(spec: pb.JobSpec, settings: SlurmSettings) -> int:
-    """How long before the end of its time a run is warned: at most half of that time."""
-    seconds = _run_seconds(spec, read_resources(settings.resources))
+    """How long before the end of its time a run is warned."""
+    return warning_within(_run_seconds(spec, read_resources(settings.resources)), settings)
+
+
+def warning_within(seconds: float, settings: SlurmSettings) -> int:
+    """At most half of so many seconds; 0: there is no limit."""
     most = minutes(seconds) * 30 if seconds else settings.warning_seconds
     return min(settings.warning_seconds, most)
 
@@ -78,7 +87,7 @@ def gpus_and_nodes(spec: pb.JobSpec, asked: Resources) -> tuple[int, int]:
     nodes = max(1, -(-gpus // most))
     if gpus % nodes:
         fitting = ", ".join(str(most * count) for count in (nodes - 1, nodes))
-        raise _refused(
+        raise refused(
             f"--num_gpus {gpus} cannot be divided evenly among {nodes} nodes with {most} GPUs each;"
             f" {fitting} can (the context's resource gpus_per_node says how many a node has)"
         )
@@ -88,42 +97,46 @@ def gpus_and_nodes(spec: pb.JobSpec, asked: Resources) -> tuple[int, int]:
 def _refuse(spec: pb.JobSpec) -> None:
     both = spec.HasField("gpus_min") and spec.HasField("gpus_max")
     if both and spec.gpus_min != spec.gpus_max:
-        raise _refused(
+        raise refused(
             f"--min_gpus {spec.gpus_min} --max_gpus {spec.gpus_max}: Slurm gives a fixed number"
             " of GPUs; give --num_gpus, or the context a pilot"
         )
     if spec.HasField("priority") and spec.priority != 1:
-        raise _refused(
+        raise refused(
             f"--priority {spec.priority}: Slurm orders jobs by its own rules; ask for another"
             " qos or partition in the context"
         )
     if spec.prune:
-        raise _refused(
+        raise refused(
             "--prune: Slurm does not compare jobs by their metrics; the schedulers of pilots do"
             " (the context's key pilot)"
         )
     for given, flag in ((spec.code, "--code"), (spec.folders, "--folder")):
         if given:
-            raise _refused(f"{flag} needs a scheduler, and is not possible on Slurm")
+            raise refused(f"{flag} needs a scheduler, and is not possible on Slurm")
     if spec.volumes:
-        raise _refused(
+        raise refused(
             "--volume: jobs on Slurm see the paths of their nodes: give the program the path itself"
         )
-    if spec.ports:
-        raise _refused("--port_mapping: Slurm does not map ports; processes bind the node's own")
+    refuse_ports(spec)
     if spec.after:
-        raise _refused("--after: is not possible there yet; wait for the other job with --wait")
+        raise refused("--after: is not possible there yet; wait for the other job with --wait")
 
 
-def _refused(what: str) -> CommandError:
-    return CommandError(f"slurm: {what}", REFUSED)
+def refuse_ports(spec: pb.JobSpec) -> None:
+    if spec.ports:
+        raise refused("--port_mapping: Slurm does not map ports; processes bind the node's own")
 
 
 def notes(spec: pb.JobSpec) -> list[str]:
     """What the user should know, a line each."""
-    lines = []
-    if spec.image:
-        lines.append(f"image {spec.image} is not used: Slurm runs the command directly on a node")
+    lines = image_notes(spec)
     if spec.HasField("memory_mib"):
         lines.append("--estimated_memory is not used: on Slurm, jobs have whole GPUs")
     return lines
+
+
+def image_notes(spec: pb.JobSpec) -> list[str]:
+    if not spec.image:
+        return []
+    return [f"image {spec.image} is not used: Slurm runs the command directly on a node"]

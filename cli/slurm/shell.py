@@ -15,7 +15,7 @@ from shlex import quote
 from cli import ssh
 from cli.client import CallError
 from cli.command import CommandError
-from cli.slurm.slurm_settings import REFUSED, SlurmSettings
+from cli.slurm.slurm_settings import SlurmSettings, refused
 from cli.ssh import BEGIN
 
 SECONDS = 60.0  # for a script; what it calls has shorter deadlines of its own
@@ -96,7 +96,7 @@ def refusal(said: str, code: int) -> CommandError:
         return CallError(f"cannot reach Slurm: {told}", LOST)
     if any(words in line for line in lines for words in _AWAY):
         return CallError(f"cannot reach Slurm: {told}", "UNAVAILABLE")
-    return CommandError(f"slurm: {told}", REFUSED)
+    return refused(told)
 
 
 def base(settings: SlurmSettings) -> str:

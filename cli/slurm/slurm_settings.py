@@ -34,17 +34,15 @@ class SlurmSettings:
 
     def __post_init__(self) -> None:
         if self.gpu_flag not in GPU_FLAGS:
-            raise _refused(f"gpu_flag {self.gpu_flag!r} is neither gres nor gpus")
+            raise refused(f"gpu_flag {self.gpu_flag!r} is neither gres nor gpus")
         if self.host.startswith("-") or not re.fullmatch(r"[^\s\x00-\x1f]*", self.host):
-            raise _refused(f"host {self.host!r} is not the name of a machine")
+            raise refused(f"host {self.host!r} is not the name of a machine")
         if not 30 <= self.warning_seconds <= 65_535:
-            raise _refused(f"warning_seconds {self.warning_seconds} must be 30 to 65535")
+            raise refused(f"warning_seconds {self.warning_seconds} must be 30 to 65535")
         if self.pilot:
             read_pilot(self.pilot)
         if self.pilot and self.resources:
-            raise _refused(
-                "resources are of jobs outside of pilots: put cpu, mem and time in pilot"
-            )
+            raise refused("resources are of jobs outside of pilots: put cpu, mem and time in pilot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ def read_resources(text: str) -> Resources:
             found |= _read(key, value)
         except (argparse.ArgumentTypeError, ValueError) as error:
             why = str(error) if isinstance(error, argparse.ArgumentTypeError) else "it has no value"
-            raise _refused(f"resource {word}: {why}") from None
+            raise refused(f"resource {word}: {why}") from None
     return Resources(**found)  # type: ignore[arg-type]  # by their names
 
 
@@ -99,19 +97,19 @@ def read_pilot(text: str) -> PilotSize:
     for word in text.replace(",", " ").split():
         key, _, value = word.partition("=")
         if key == "nodes" and value != "1":
-            raise _refused(f"pilot: {word}: a pilot has one node: leave it out")
+            raise refused(f"pilot: {word}: a pilot has one node: leave it out")
         if key == "idle":
             try:
                 idle = duration(value)
             except argparse.ArgumentTypeError as error:
-                raise _refused(f"pilot: {word}: {error}") from None
+                raise refused(f"pilot: {word}: {error}") from None
         elif key != "nodes":
             words.append(word)
     asked = read_resources(" ".join(words))
     if not asked.gpus:
-        raise _refused(f"pilot {text!r} has no GPUs: give gpus=4, or the context's resources")
+        raise refused(f"pilot {text!r} has no GPUs: give gpus=4, or the context's resources")
     if asked.gpus_per_node:
-        raise _refused("pilot: gpus_per_node: a pilot has one node: give gpus")
+        raise refused("pilot: gpus_per_node: a pilot has one node: give gpus")
     return PilotSize(asked, idle)
 
 
@@ -130,7 +128,7 @@ def _read(key: str, value: str) -> dict[str, int | str | float]:
             return {"gpus_per_node": _count(value)}
         case "time":
             return {"seconds": duration(value)}
-    raise _refused(
+    raise refused(
         f"unsupported resource {key}; supported: cpu, mem, gpu, gpus_per_node and time,"
         " as in cpu=4 mem=16G gpu=a100:2 time=4h"
     )
@@ -147,5 +145,5 @@ def minutes(seconds: float) -> int:
     return max(1, math.ceil(seconds / 60))
 
 
-def _refused(what: str) -> CommandError:
+def refused(what: str) -> CommandError:
     return CommandError(f"slurm: {what}", REFUSED)
