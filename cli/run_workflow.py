@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import shlex
-import string
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
@@ -17,13 +15,12 @@ from cli import command, run, waiting
 from cli.command import Parser, UsageError, note, say
 from cli.connection import connect
 from scheduler.presentation.render import printable
-from scheduler.presentation.workflow_tree import branches
+from scheduler.presentation.workflow_tree import WORKFLOW, branches
 
 if TYPE_CHECKING:
     from scheduler.workflows.step_jobs import StepJob
 
 STORE = "EPOCH_SCHEDULER_STORE"  # the variable by which the wrapper of a step finds it
-SUFFIX = string.ascii_lowercase + string.digits
 
 ABOUT = """\
 Submit the steps of a workflow, in Argo's language, as jobs: each starts when
@@ -106,17 +103,21 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def submit(options: argparse.Namespace) -> int:
-    from scheduler.presentation.workflow_submission import WORKFLOW, document, job_ids, submission
+    from scheduler.presentation.workflow_submission import (
+        document,
+        job_ids,
+        name_suffix,
+        submission,
+    )
     from scheduler.workflows.compiler import compile_workflow  # they need YAML, which is slow
     from scheduler.workflows.document import WorkflowError
 
     if options.file is None:
         raise UsageError("FILE is missing: name the file with the workflow")
     text = _text(options.file)
-    suffix = "".join(random.choices(SUFFIX, k=5))
     parameters = {**options.params, **dict(options.parameter)}
     try:
-        made = compile_workflow(text, parameters, options.name, suffix, options.start)
+        made = compile_workflow(text, parameters, options.name, name_suffix(), options.start)
     except WorkflowError as error:
         raise UsageError(f"{options.file}:{error.line}:{error.column}: {error}") from None
     for line in made.warnings:

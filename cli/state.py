@@ -17,7 +17,7 @@ from cli.harmless import harmless
 from cli.terminal import page, screen
 from scheduler.presentation import records, views
 from scheduler.presentation.render import printable
-from scheduler.presentation.workflow_tree import as_trees
+from scheduler.presentation.workflow_tree import WORKFLOW, WORKFLOW_ID, as_trees
 from scheduler.v1 import scheduler_pb2 as pb
 
 LIMIT = 20
@@ -254,7 +254,7 @@ def _table(listed: pb.ListJobsReply, options: argparse.Namespace, answer: _Answe
 
 def _is_workflow(options: argparse.Namespace) -> bool:
     """Whether the steps of workflows are asked for: they are shown as a tree."""
-    return any(key in ("workflow", "workflow-id") for key, _ in options.label)
+    return any(key in (WORKFLOW, WORKFLOW_ID) for key, _ in options.label)
 
 
 def _records(

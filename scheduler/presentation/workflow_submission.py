@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
+import string
+import uuid
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,12 +18,11 @@ from typing import Any
 import msgspec
 import yaml  # type: ignore[import-untyped]
 
+from scheduler.presentation.workflow_tree import STEP, WORKFLOW, WORKFLOW_ID
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.workflows.compiler import CompiledWorkflow
 from scheduler.workflows.step_jobs import StepJob
 
-# Labels of each job. The id is that of the first job, which has the document.
-WORKFLOW, STEP, WORKFLOW_ID = "workflow", "step", "workflow-id"
 PACKED_BYTES_MAX = 32 * 1024  # as the scheduler takes it
 UNPACKED_BYTES_MAX = 4 * 2**20
 
@@ -28,10 +30,13 @@ UNPACKED_BYTES_MAX = 4 * 2**20
 def derived_id(*words: str) -> str:
     """A UUID4 by its form. The same words give the same id, so a request that is sent again makes
     no second job."""
-    digest = bytearray(hashlib.sha256("\0".join(words).encode()).digest()[:16])
-    digest[6], digest[8] = digest[6] & 0x0F | 0x40, digest[8] & 0x3F | 0x80
-    text = digest.hex()
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+    digest = hashlib.sha256("\0".join(words).encode()).digest()
+    return str(uuid.UUID(bytes=digest[:16], version=4))
+
+
+def name_suffix() -> str:
+    """Of a name that is to be generated."""
+    return "".join(random.choices(string.ascii_lowercase + string.digits, k=5))
 
 
 def submission(

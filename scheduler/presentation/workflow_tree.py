@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from scheduler.v1 import scheduler_pb2 as pb
 
+# Labels of each job. The id is that of the first job, which has the document.
+WORKFLOW, STEP, WORKFLOW_ID = "workflow", "step", "workflow-id"
+
 
 def branches(after: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str, str]]:
     """What is drawn before each step, the step, and the one that it is below; empty: none. `after`
@@ -30,15 +33,15 @@ def as_trees(jobs: Sequence[pb.Job]) -> list[pb.Job]:
     a step that was retried, the newest job counts."""
     workflows: dict[tuple[str, str], list[pb.Job]] = {}
     for job in jobs:
-        workflows.setdefault((_label(job, "workflow-id"), job.spec.user), []).append(job)
+        workflows.setdefault((label(job, WORKFLOW_ID), job.spec.user), []).append(job)
     return [each for one in workflows.values() for each in _tree(one)]
 
 
 def _tree(jobs: Sequence[pb.Job]) -> Iterator[pb.Job]:
     steps: dict[str, pb.Job] = {}
     for job in jobs:
-        steps.setdefault(_label(job, "step") or job.id, job)
-    names = {job.id: _label(job, "step") or job.id for job in jobs}
+        steps.setdefault(label(job, STEP) or job.id, job)
+    names = {job.id: label(job, STEP) or job.id for job in jobs}
     found = {
         name: [names[each.job] for each in job.spec.after if each.job in names]
         for name, job in reversed(steps.items())
@@ -64,5 +67,6 @@ def ordered(after: dict[str, list[str]]) -> dict[str, list[str]]:
     return found
 
 
-def _label(job: pb.Job, key: str) -> str:
-    return next((each.value for each in job.spec.labels if each.key == key), "")
+def label(job: pb.Job, key: str) -> str:
+    """Empty: it has none of this key."""
+    return next((str(each.value) for each in job.spec.labels if each.key == key), "")

@@ -4,8 +4,6 @@ caller; the daemon judges each call."""
 from __future__ import annotations
 
 import asyncio
-import random
-import string
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,17 +13,13 @@ from google.protobuf.message import Message
 from scheduler.gateway.argo import sent_workflows, workflow_view
 from scheduler.gateway.argo.selectors import Requirement
 from scheduler.gateway.argo.sent_workflows import Manifest
-from scheduler.gateway.argo.workflow_view import DELETED, ENDED, Workflow, grouped
+from scheduler.gateway.argo.workflow_view import DELETED, Workflow, grouped
 from scheduler.gateway.auth import KnownCaller
 from scheduler.gateway.daemon_calls import DaemonCalls, Reply
 from scheduler.gateway.problems import Problem
-from scheduler.presentation.workflow_submission import (
-    STEP,
-    WORKFLOW,
-    WORKFLOW_ID,
-    derived_id,
-    submission,
-)
+from scheduler.presentation.views import ENDED
+from scheduler.presentation.workflow_submission import derived_id, name_suffix, submission
+from scheduler.presentation.workflow_tree import STEP, WORKFLOW, WORKFLOW_ID, label
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.workflows.compiler import EXIT
 
@@ -34,7 +28,6 @@ PAGE = 1000  # jobs
 JOBS_MAX = 20_000  # that a list of workflows looks at
 _AT_ONCE = 100  # jobs that a request names
 _CALLS_AT_ONCE = 16
-_SUFFIX = string.ascii_lowercase + string.digits
 _RETRIED = ("FAILED", "CANCELED")
 
 
@@ -174,7 +167,7 @@ class WorkflowCalls:
         again = {*failed, *workflow.behind(failed)}
         rounds = dict.fromkeys(again, 0)
         for job in workflow.jobs:
-            if (name := workflow_view.label(job, STEP)) in rounds:
+            if (name := label(job, STEP)) in rounds:
                 rounds[name] += 1
         ids = {name: derived_id(workflow.id, name, str(at)) for name, at in rounds.items()}
         jobs = []
@@ -289,7 +282,7 @@ def _label(key: str, value: str = "*") -> pb.KeyValue:
 
 
 def _generated(prefix: object) -> str:
-    return str(prefix or "workflow-") + "".join(random.choices(_SUFFIX, k=5))
+    return str(prefix or "workflow-") + name_suffix()
 
 
 def _again(document: Mapping[str, Any], name: str, parameters: Mapping[str, str]) -> dict[str, Any]:

@@ -14,13 +14,13 @@ from typing import Any
 
 from scheduler.gateway.argo import sent_workflows
 from scheduler.presentation import views
-from scheduler.presentation.workflow_submission import STEP, WORKFLOW, WORKFLOW_ID, unpacked
-from scheduler.presentation.workflow_tree import ordered
+from scheduler.presentation.views import ENDED
+from scheduler.presentation.workflow_submission import unpacked
+from scheduler.presentation.workflow_tree import STEP, WORKFLOW, WORKFLOW_ID, label, ordered
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.workflows.compiler import EXIT, CompiledWorkflow
 
 DEFAULT_NAMESPACE = "default"  # jobs of no project
-ENDED = ("FINISHED", "FAILED", "CANCELED", "SKIPPED")
 DELETED = "workflow-deleted"  # an annotation of the first job
 OURS = "workflows.argoproj.io/"
 _PHASES = {
@@ -353,10 +353,6 @@ def grouped(jobs: Iterable[pb.Job]) -> list[Workflow]:
         for (identity, user), each in found.items()
         if identity and owners.get(identity, user) == user
     ]
-
-
-def label(job: pb.Job, key: str) -> str:
-    return next((str(each.value) for each in job.spec.labels if each.key == key), "")
 
 
 def namespace_of(project: str) -> str:
