@@ -15,10 +15,10 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from scheduler.access.identity import user_name
-from tests.clients.influxd import free_ports
+from tests.clients import moto_server
 from tests.clients.tracked_job import python_with
 from tests.gateway.serving_http import gateway
-from tests.support import Daemon, eventually
+from tests.support import Daemon
 
 pytestmark = pytest.mark.clients
 SCRIPT = Path(__file__).parent / "trainings" / "old_workflow.py"
@@ -65,29 +65,14 @@ class OldClient:
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    python, (port,) = python_with("moto", "boto3", "requests", "yaml"), free_ports(1)
-    serving = subprocess.Popen(
-        [python, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    url = f"http://127.0.0.1:{port}"
-
-    def made() -> bool:
-        try:
-            request = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
-            with urllib.request.urlopen(request) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    try:
-        eventually(made)
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    python = python_with("moto", "boto3", "requests", "yaml")
+    with moto_server.serving(python, tmp_path_factory.mktemp("moto") / "said") as port:
+        url = f"http://127.0.0.1:{port}"
+        request = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
+        with urllib.request.urlopen(request) as answer:
+            assert answer.status == 200
         yield url
-    finally:
-        serving.kill()
-        serving.wait()
 
 
 @pytest.fixture

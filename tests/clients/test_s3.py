@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import MAINS, Done
+from tests.clients import moto_server
 from tests.clients.influxd import free_ports
 from tests.clients.tracked_job import python_with
 from tests.support import DEADLINE_SECONDS, eventually
@@ -95,31 +96,11 @@ class Store:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str, Path]]:
     python = python_with("boto3", "moto", "flask_cors")
-    (port,) = free_ports(1)
     where = "import boto3, os; print(os.path.dirname(os.path.dirname(boto3.__file__)))"
     packages = subprocess.check_output([python, "-c", where], text=True).strip()
     said = tmp_path_factory.mktemp("moto") / "said"
-    with said.open("wb") as log:
-        process = subprocess.Popen(
-            [python, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        eventually(lambda: process.poll() is not None or _answers(port), 60)
-        assert process.poll() is None, said.read_text()
+    with moto_server.serving(python, said) as port:
         yield port, packages, said
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _answers(port: int) -> bool:
-    try:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ import pytest
 from scheduler.step_wrapper import s3_store
 from scheduler.step_wrapper.folder_store import DataError
 from scheduler.step_wrapper.s3_store import S3Store
-from tests.clients.influxd import free_ports
+from tests.clients import moto_server
 from tests.clients.tracked_job import python_with
-from tests.support import Daemon, eventually
+from tests.support import Daemon
 
 pytestmark = pytest.mark.clients
 BUCKET = "mllib"
@@ -46,17 +45,8 @@ print(json.dumps([made["AccessKeyId"], made["SecretAccessKey"]]))
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     python = python_with("boto3", "moto", "flask_cors")
-    (port,) = free_ports(1)
     said = tmp_path_factory.mktemp("moto") / "said"
-    with said.open("wb") as log:
-        process = subprocess.Popen(
-            [python, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        eventually(lambda: process.poll() is not None or _answers(port), 60)
-        assert process.poll() is None, said.read_text()
+    with moto_server.serving(python, said) as port:
         command = [python, "-c", SETUP, f"http://127.0.0.1:{port}", BUCKET]
         key, secret = json.loads(subprocess.check_output(command, text=True))
         yield {
@@ -64,17 +54,6 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
             **{"cert_verify": True, "bucket": BUCKET, "prefix": "runs/ü a/"},
             **{"access_key": key, "secret_key": secret},
         }
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _answers(port: int) -> bool:
-    try:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.fixture
